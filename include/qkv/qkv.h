@@ -1,0 +1,17 @@
+// qkv/qkv.h: all of qkv.
+#pragma once
+
+#include <qkv/attend.h>
+#include <qkv/dtype.h>
+#include <qkv/error.h>
+#include <qkv/gemm.h>
+#include <qkv/isa.h>
+#include <qkv/mask.h>
+#include <qkv/masked_softmax.h>
+#include <qkv/npy.h>
+#include <qkv/plot.h>
+#include <qkv/score.h>
+#include <qkv/tensor.h>
+#include <qkv/threads.h>
+#include <qkv/version.h>
+#include <qkv/weigh.h>

@@ -1,0 +1,17 @@
+// base/message.h: the texts of errors.
+#pragma once
+
+#include <sstream>
+#include <string>
+
+namespace qkv {
+
+// All arguments, printed one after another: message("attend: H = ", 6, " is no multiple of Hk = ", 4).
+template <class... Parts>
+std::string message(const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  return text.str();
+}
+
+}  // namespace qkv
