@@ -85,7 +85,7 @@ class QKV_API View {
   int rank() const { return shape_.rank(); }
   std::int64_t extent(int axis) const { return shape_[axis]; }
   std::int64_t stride(int axis) const { return strides_[static_cast<std::size_t>(axis)]; }
-  std::int64_t elements() const { return shape_.elements(); }
+  std::int64_t elements() const { return present_ ? shape_.elements() : 0; }
   const void* data() const { return data_; }
   template <class T>
   const T* as() const {

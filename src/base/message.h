@@ -1,6 +1,7 @@
 // base/message.h: the texts of errors.
 #pragma once
 
+#include <locale>
 #include <sstream>
 #include <string>
 
@@ -10,6 +11,7 @@ namespace qkv {
 template <class... Parts>
 std::string message(const Parts&... parts) {
   std::ostringstream text;
+  text.imbue(std::locale::classic());  // the program's own locale might write 65536 as 65.536
   (text << ... << parts);
   return text.str();
 }

@@ -9,7 +9,8 @@ namespace qkv {
 
 // Calls work(i) once for every i in 0 .. count - 1, on the caller's thread and up to threads - 1 others, and returns
 // when all have returned. Indices are taken one by one in rising order, so a slow thread takes fewer; the caller always
-// takes part, so a busy pool never blocks it. An exception thrown by work is rethrown here after the others stopped.
+// takes part, so a busy pool never blocks it. An exception thrown by work is rethrown here after the others stopped; of
+// several, that of the lowest index, which is the same one for any number of threads.
 // Concurrent and nested calls are fine. After fork the child starts a pool of its own.
 void parallel_for(std::int64_t count, int threads, FunctionRef<void(std::int64_t)> work);
 
