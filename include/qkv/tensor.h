@@ -110,6 +110,8 @@ class QKV_API View {
   Strides strides_ = {};
 };
 
+class Tensor;
+
 // A window for results. The same as View, and its elements may be written. No two elements may overlap.
 class QKV_API MutableView : public View {
  public:
@@ -126,6 +128,7 @@ class QKV_API MutableView : public View {
   template <ElementRange R>
     requires(!std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>)
   MutableView(R& elements, const Shape& shape) : View(elements, shape) {}
+  MutableView(Tensor& tensor);
 
   void* data() const { return const_cast<void*>(data_); }
   template <class T>
@@ -168,7 +171,7 @@ class QKV_API Tensor {
   Tensor clone() const { return copy_of(*this); }
 
   operator View() const { return view_; }
-  operator MutableView() { return view_; }
+  operator View() { return view_; }  // without it g++ -Wconversion warns of a choice between the other two
   MutableView view() { return view_; }
   View view() const { return view_; }
 
@@ -196,5 +199,7 @@ class QKV_API Tensor {
   std::unique_ptr<void, Free> memory_;
   MutableView view_;
 };
+
+inline MutableView::MutableView(Tensor& tensor) : MutableView(tensor.view()) {}
 
 }  // namespace qkv
