@@ -171,7 +171,6 @@ class QKV_API Tensor {
   Tensor clone() const { return copy_of(*this); }
 
   operator View() const { return view_; }
-  operator View() { return view_; }  // without it g++ -Wconversion warns of a choice between the other two
   MutableView view() { return view_; }
   View view() const { return view_; }
 

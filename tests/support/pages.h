@@ -1,0 +1,27 @@
+// support/pages.h: memory that must not be read, and a crash where it is.
+#pragma once
+
+#include <cstddef>
+
+namespace qkv::test {
+
+// Whole pages of memory. Touching a forbidden one ends the process with SIGSEGV, so a test that passes proves that
+// nothing read it. The page behind the last is always forbidden.
+class Pages {
+ public:
+  explicit Pages(std::size_t count);
+  ~Pages();
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+
+  static std::size_t size();  // of one page, in bytes
+  std::byte* data() const { return data_; }
+  std::byte* page(std::size_t index) const { return data_ + index * size(); }
+  void forbid(std::size_t first, std::size_t count = 1);
+
+ private:
+  std::byte* data_;
+  std::size_t count_;
+};
+
+}  // namespace qkv::test
