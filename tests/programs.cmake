@@ -1,0 +1,26 @@
+# tests/programs.cmake: every folder of tests/ that has a *_test.cpp becomes one program. Fuzzers live in tests/fuzz.
+
+file(GLOB sources CONFIGURE_DEPENDS support/*.cpp)
+list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
+add_library(qkv_test_support STATIC ${sources})
+target_include_directories(qkv_test_support PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
+target_link_libraries(
+  qkv_test_support
+  PRIVATE qkv_settings
+  PUBLIC qkv_inside qkv_reference GTest::gtest)
+
+file(GLOB_RECURSE sources RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS *_test.cpp)
+set(folders ${sources})
+list(TRANSFORM folders REPLACE "/[^/]*$" "")
+list(REMOVE_DUPLICATES folders)
+foreach(folder IN LISTS folders)
+  string(REPLACE "/" "_" program ${folder}_tests)
+  # A folder's other files are helpers of its tests; those of reference/ and support/ are in the libraries above.
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
+  if(folder MATCHES "^(reference|support)$")
+    list(FILTER sources INCLUDE REGEX "_test\\.cpp$")
+  endif()
+  add_executable(${program} ${sources})
+  target_link_libraries(${program} PRIVATE qkv_settings qkv_test_support GTest::gtest_main)
+  qkv_add_test(${folder} ${program})
+endforeach()
