@@ -1,0 +1,106 @@
+// bench/serve.cpp: measures on request, so that another program can be measured in turns with this one.
+#include <chrono>
+#include <istream>
+#include <map>
+#include <optional>
+#include <ostream>
+#include <sstream>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include <qkv/error.h>
+
+#include "base/message.h"
+#include "bench/attend.h"
+#include "bench/chosen_isa.h"
+#include "bench/decode.h"
+#include "bench/run.h"
+#include "bench/timing.h"
+
+namespace qkv::bench {
+namespace {
+
+struct Request {
+  std::string what, name;
+  std::int64_t H = 0, T = 0, D = 0;
+  double seconds = 0;
+
+  bool same_case(const Request& other) const {
+    return what == other.what && name == other.name && H == other.H && T == other.T && D == other.D;
+  }
+};
+
+// "attend causal H=8 T=512 D=64 seconds=0.1"
+Request parse(const std::string& line) {
+  std::istringstream words(line);
+  Request request;
+  words >> request.what >> request.name;
+  std::map<std::string, double> numbers;
+  for (std::string word; words >> word;) {
+    const std::size_t equals = word.find('=');
+    std::istringstream value(equals == std::string::npos ? "" : word.substr(equals + 1));
+    double number = 0;
+    if (!(value >> number) || !value.eof()) throw OptionError(message("bench: \"", word, "\" is not name=number"));
+    numbers[word.substr(0, equals)] = number;
+  }
+  for (const char* name : {"H", "T", "D", "seconds"}) {
+    // A head of a million keys is the largest that makes sense here.
+    if (!(numbers[name] > 0 && numbers[name] <= 1 << 20)) {
+      throw OptionError(message("bench: \"", line, "\" must say ", name, ", between 0 and ", 1 << 20));
+    }
+  }
+  request.H = static_cast<std::int64_t>(numbers["H"]);
+  request.T = static_cast<std::int64_t>(numbers["T"]);
+  request.D = static_cast<std::int64_t>(numbers["D"]);
+  request.seconds = numbers["seconds"];
+  return request;
+}
+
+Case make_case(const Request& request, int threads) {
+  if (request.what == "attend") return attend_case(request.name, request.H, request.T, request.D, threads);
+  if (request.what == "decode") return decode_case(request.name, request.H, request.T, request.D, threads);
+  throw OptionError(message("bench: \"", request.what, "\" cannot be asked for; attend and decode can"));
+}
+
+// The last request, ready to be measured again.
+struct Prepared {
+  Request request;
+  std::optional<Subject> timing;
+};
+
+double best_ms(const Request& request, int threads, Prepared& last) {
+  if (!last.timing || !last.request.same_case(request)) {
+    last.timing.reset();  // before the next one takes memory
+    const Case subject = make_case(request, threads);
+    const std::string wrong = subject.check();
+    if (!wrong.empty()) throw Error(message("bench: ", request.what, " ", request.name, ": ", wrong));
+    last = {request, Subject(subject.call)};
+  }
+  const Clock clock(threads);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(request.seconds);
+  do {
+    last.timing->time_once_more(clock);
+  } while (std::chrono::steady_clock::now() < end);
+  return last.timing->seconds() * 1e3;
+}
+
+}  // namespace
+
+int serve(const Options& options, std::istream& in, std::ostream& out) {
+  const ChosenIsa isa(options.isa);
+  Prepared last;
+  for (std::string line; std::getline(in, line);) {
+    nlohmann::json answer;
+    try {
+      answer["ms"] = best_ms(parse(line), options.threads, last);
+    } catch (const Error& error) {
+      answer["error"] = error.what();
+    }
+    out << answer.dump() << std::endl;
+    if (answer.contains("error")) return 1;
+  }
+  return 0;
+}
+
+}  // namespace qkv::bench
