@@ -217,8 +217,8 @@ std::string npy_header_of(Dtype dtype, const Shape& shape) {
     throw DtypeError(message("write_npy: ", name_of(dtype), " has no npy type; convert it, for instance to float32"));
   }
   std::string text = message("{'descr': '", known->descr, "', 'fortran_order': False, 'shape': (");
-  for (int axis = 0; axis < shape.rank(); ++axis) text += std::to_string(shape[axis]) + ", ";
-  text += "), }";
+  for (int axis = 0; axis < shape.rank(); ++axis) text += (axis > 0 ? ", " : "") + std::to_string(shape[axis]);
+  text += shape.rank() == 1 ? ",), }" : "), }";
   constexpr std::size_t fixed = 10, unit = 64;
   const std::size_t length = (fixed + text.size() + 1 + unit - 1) / unit * unit - fixed;
   text.resize(length - 1, ' ');

@@ -1,0 +1,197 @@
+// kernels/decode.cpp: few queries, many keys: every key and value is read once, in order, from memory.
+//
+// Bound by memory, so what counts is one long stream at a time. Row r's result does not depend on how many rows share
+// the pass: dot products always use the same two partial sums, weights are summed by key modulo 16, values are added
+// in the order of the keys.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/decode.cpp"
+#include "kernels/targets.h"
+
+#include <hwy/foreach_target.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "kernels/block.h"
+#include "kernels/half-inl.h"
+#include "kernels/isa.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkv::kernels::HWY_NAMESPACE {
+namespace {
+
+// The last elements of a row, fewer than a vector, with zeros behind; nothing beyond the row is read.
+template <class T, class Stored>
+HWY_INLINE Vec<T> load_tail(const Stored* at, int count) {
+  HWY_ALIGN Stored padded[static_cast<std::size_t>(lanes_of<T>)] = {};
+  std::memcpy(padded, at, static_cast<std::size_t>(count) * sizeof(Stored));
+  return load_widened<T>(padded);
+}
+
+// The dot products of one key with `rows` queries.
+template <int rows, class T, class Stored>
+HWY_INLINE void score_key(const Stored* HWY_RESTRICT key, const T* HWY_RESTRICT queries, std::ptrdiff_t query_stride,
+                          int depth, T* HWY_RESTRICT scores) {
+  const Tag<T> d;
+  constexpr int L = lanes_of<T>;
+  Vec<T> even[rows], odd[rows];
+  for (int r = 0; r < rows; ++r) even[r] = odd[r] = hn::Zero(d);
+  const auto add = [&](Vec<T>(&sum)[rows], Vec<T> part, int c) {
+    for (int r = 0; r < rows; ++r) sum[r] = hn::MulAdd(part, hn::Load(d, queries + r * query_stride + c), sum[r]);
+  };
+  int c = 0;
+  for (; c + 2 * L <= depth; c += 2 * L) {
+    add(even, load_widened<T>(key + c), c);
+    add(odd, load_widened<T>(key + c + L), c + L);
+  }
+  if (c + L <= depth) {
+    add(even, load_widened<T>(key + c), c);
+    c += L;
+  }
+  if (c < depth) add(odd, load_tail<T>(key + c, depth - c), c);
+  for (int r = 0; r < rows; ++r) scores[r] = hn::GetLane(hn::SumOfLanes(d, hn::Add(even[r], odd[r])));
+}
+
+template <int lanes, class T, class Stored>
+void score_rows(const ScoreArgs<T>& args) {
+  constexpr int at_once = std::min(lanes, 4);  // more would not fit the registers
+  const std::ptrdiff_t query_stride = (args.depth + lanes_of<T> - 1) / lanes_of<T> * lanes_of<T>;
+  const Stored* keys = static_cast<const Stored*>(args.keys);
+  // Rolled on purpose: unrolled, the compiler mixes the loads of several keys and the bandwidth halves.
+#pragma GCC unroll 1
+  for (int j = args.first; j < args.last; ++j) {
+    const Stored* key = keys + j * args.key_stride;
+    for (int r = 0; r < lanes; r += at_once) {
+      score_key<at_once>(key, args.queries + r * query_stride, query_stride, args.depth, args.scores + j * lanes + r);
+    }
+  }
+}
+
+template <class T, class Stored>
+void score(const ScoreArgs<T>& args) {
+  switch (args.lanes) {
+    case 1: return score_rows<1, T, Stored>(args);
+    case 2: return score_rows<2, T, Stored>(args);
+    case 4: return score_rows<4, T, Stored>(args);
+    default: return score_rows<8, T, Stored>(args);
+  }
+}
+
+// Scores become weights; see WeighArgs. A group of 16 keys is a whole number of vectors for any number of rows, so sums
+// and maxima are kept per (key modulo 16, row) and folded at the end.
+template <class T>
+void weigh(const WeighArgs<T>& args) {
+  const Tag<T> d;
+  constexpr int L = lanes_of<T>;
+  constexpr T lowest = -std::numeric_limits<T>::infinity();
+  const int lanes = args.lanes, group = decode_pad * lanes;
+  const int padded = (args.keys + decode_pad - 1) / decode_pad * group;
+  for (int i = args.keys * lanes; i < padded; ++i) args.scores[i] = lowest;
+
+  HWY_ALIGN T partial[decode_pad * decode_rows];
+  HWY_ALIGN T minus_max[decode_pad * decode_rows];
+  for (int i = 0; i < group; ++i) partial[i] = lowest;
+  for (int at = 0; at < padded; at += group) {
+    for (int i = 0; i < group; i += L) {
+      hn::Store(hn::Max(hn::Load(d, partial + i), hn::Load(d, args.scores + at + i)), d, partial + i);
+    }
+  }
+  for (int r = 0; r < lanes; ++r) {
+    T now = args.max[r];
+    for (int i = r; i < group; i += lanes) now = std::max(now, partial[i]);
+    // A row that has seen nothing has no maximum to subtract; see panel.cpp.
+    const T reference = now == lowest ? T(0) : now;
+    const T step = (args.max[r] - reference) * args.to_log2;
+    args.rescale[r] = hn::GetLane(exp2(d, hn::Set(d, step)));
+    args.max[r] = now;
+    for (int i = r; i < group; i += lanes) minus_max[i] = -reference;
+  }
+  const auto to_log2 = hn::Set(d, args.to_log2);
+  for (int i = 0; i < group; i += L) {
+    const auto minus = hn::Load(d, minus_max + i);
+    auto sum = hn::Zero(d);
+    for (int at = i; at < padded; at += group) {
+      const auto weight = exp2(d, hn::Mul(hn::Add(hn::Load(d, args.scores + at), minus), to_log2));
+      sum = hn::Add(sum, weight);
+      hn::Store(weight, d, args.scores + at);
+    }
+    hn::Store(sum, d, partial + i);
+  }
+  for (int r = 0; r < lanes; ++r) {
+    for (int half = decode_pad / 2; half > 0; half /= 2) {
+      for (int key = 0; key < half; ++key) partial[key * lanes + r] += partial[(key + half) * lanes + r];
+    }
+    args.sum[r] = args.sum[r] * args.rescale[r] + partial[r];
+  }
+}
+
+// Adds `keys` values to every row's sums, which stay in the first-level cache.
+template <int keys, class T, class Stored>
+HWY_INLINE void pool_keys(const PoolArgs<T>& args, int j) {
+  const Tag<T> d;
+  constexpr int L = lanes_of<T>;
+  const Stored* values = static_cast<const Stored*>(args.values) + j * args.value_stride;
+  for (int r = 0; r < args.rows; ++r) {
+    T* sums = args.sums + r * args.sum_stride;
+    Vec<T> weight[keys];
+    for (int i = 0; i < keys; ++i) weight[i] = hn::Set(d, args.weights[(j + i) * args.lanes + r]);
+    int c = 0;
+    for (; c + L <= args.width; c += L) {
+      auto sum = hn::Load(d, sums + c);
+      for (int i = 0; i < keys; ++i) sum = hn::MulAdd(weight[i], load_widened<T>(values + i * args.value_stride + c), sum);
+      hn::Store(sum, d, sums + c);
+    }
+    if (c < args.width) {
+      auto sum = hn::Load(d, sums + c);
+      for (int i = 0; i < keys; ++i) {
+        sum = hn::MulAdd(weight[i], load_tail<T>(values + i * args.value_stride + c, args.width - c), sum);
+      }
+      hn::Store(sum, d, sums + c);
+    }
+  }
+}
+
+template <class T, class Stored>
+void pool(const PoolArgs<T>& args) {
+  const Tag<T> d;
+  constexpr int L = lanes_of<T>;
+  for (int r = 0; r < args.rows; ++r) {
+    T* sums = args.sums + r * args.sum_stride;
+    const auto factor = args.rescale == nullptr ? hn::Zero(d) : hn::Set(d, args.rescale[r]);
+    for (int c = 0; c < args.width; c += L) {
+      hn::Store(args.rescale == nullptr ? hn::Zero(d) : hn::Mul(factor, hn::Load(d, sums + c)), d, sums + c);
+    }
+  }
+  int j = 0;
+#pragma GCC unroll 1
+  for (; j + 4 <= args.keys; j += 4) pool_keys<4, T, Stored>(args, j);
+  for (; j < args.keys; ++j) pool_keys<1, T, Stored>(args, j);
+}
+
+constexpr DecodeKernels<float> float_table = {
+    lanes_of<float>,
+    weigh<float>,
+    {score<float, float>, score<float, hwy::float16_t>, score<float, hwy::bfloat16_t>},
+    {pool<float, float>, pool<float, hwy::float16_t>, pool<float, hwy::bfloat16_t>}};
+constexpr DecodeKernels<double> double_table = {
+    lanes_of<double>, weigh<double>, {score<double, double>, nullptr, nullptr}, {pool<double, double>, nullptr, nullptr}};
+
+}  // namespace
+}  // namespace qkv::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qkv::kernels {
+
+template <>
+const DecodeKernels<float>& decode_kernels() {
+  return QKV_PICK(float_table);
+}
+template <>
+const DecodeKernels<double>& decode_kernels() {
+  return QKV_PICK(double_table);
+}
+
+}  // namespace qkv::kernels
+#endif

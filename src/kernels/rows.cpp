@@ -1,0 +1,118 @@
+// kernels/rows.cpp: small loops over rows of numbers.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/rows.cpp"
+#include "kernels/targets.h"
+
+#include <hwy/foreach_target.h>
+
+#include <limits>
+
+#include "kernels/isa.h"
+#include "kernels/rows.h"
+#include "kernels/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkv::kernels::HWY_NAMESPACE {
+namespace {
+
+template <class T>
+constexpr T infinity = std::numeric_limits<T>::infinity();
+
+template <class T>
+void add_bias(const T* bias, int count, T unit, T* target) {
+  const Tag<T> d;
+  const auto excluded = hn::Set(d, -infinity<T>), lowest = hn::Set(d, std::numeric_limits<T>::lowest());
+  const auto factor = hn::Set(d, unit);
+  int i = 0;
+  for (; i + lanes_of<T> <= count; i += lanes_of<T>) {
+    const auto b = hn::LoadU(d, bias + i);
+    const auto scaled = hn::IfThenElse(hn::Eq(b, excluded), b, at_least(d, hn::Mul(b, factor), lowest));
+    hn::StoreU(hn::Add(hn::LoadU(d, target + i), scaled), d, target + i);
+  }
+  for (; i < count; ++i) {
+    const T scaled = bias[i] * unit;
+    target[i] += bias[i] == -infinity<T> || !(scaled < std::numeric_limits<T>::lowest()) ? scaled : std::numeric_limits<T>::lowest();
+  }
+}
+
+template <class T>
+void exclude(const std::uint8_t* flags, bool kept, int count, T* target) {
+  int i = 0;
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  if constexpr (std::is_same_v<T, float>) {
+    const Tag<float> d;
+    const hn::RebindToSigned<Tag<float>> di;
+    const hn::Rebind<std::uint8_t, Tag<float>> bytes;
+    for (; i + lanes_of<float> <= count; i += lanes_of<float>) {
+      const auto unset = hn::RebindMask(d, hn::Eq(hn::PromoteTo(di, hn::LoadU(bytes, flags + i)), hn::Zero(di)));
+      const auto value = hn::LoadU(d, target + i), excluded = hn::Set(d, -infinity<float>);
+      hn::StoreU(kept ? hn::IfThenElse(unset, excluded, value) : hn::IfThenElse(unset, value, excluded), d, target + i);
+    }
+  }
+#endif
+  for (; i < count; ++i) {
+    if ((flags[i] != 0) != kept) target[i] = -infinity<T>;
+  }
+}
+
+template <class T>
+unsigned survey(const T* row, int count) {
+  const Tag<T> d;
+  const auto excluded = hn::Set(d, -infinity<T>), zero = hn::Zero(d);
+  unsigned found = 0;
+  int i = 0;
+  for (; i + lanes_of<T> <= count; i += lanes_of<T>) {
+    const auto value = hn::LoadU(d, row + i);
+    const auto is_excluded = hn::Eq(value, excluded);
+    if (!hn::AllFalse(d, is_excluded)) found |= found_excluded;
+    if (!hn::AllTrue(d, is_excluded)) found |= found_kept;
+    if (!hn::AllTrue(d, hn::Or(is_excluded, hn::Eq(value, zero)))) found |= found_nonzero;
+  }
+  for (; i < count; ++i) {
+    found |= row[i] == -infinity<T> ? found_excluded : row[i] == T(0) ? found_kept : found_kept | found_nonzero;
+  }
+  return found;
+}
+
+template <class T>
+void scale(const T* source, int count, T factor, T* target) {
+  const Tag<T> d;
+  const auto f = hn::Set(d, factor);
+  int i = 0;
+  for (; i + lanes_of<T> <= count; i += lanes_of<T>) hn::StoreU(hn::Mul(hn::LoadU(d, source + i), f), d, target + i);
+  for (; i < count; ++i) target[i] = source[i] * factor;
+}
+
+// x * 0 is 0 for finite x and NaN for the others, and NaN survives a sum.
+template <class T>
+bool finite(const T* row, int count) {
+  const Tag<T> d;
+  auto sum = hn::Zero(d);
+  int i = 0;
+  for (; i + lanes_of<T> <= count; i += lanes_of<T>) sum = hn::MulAdd(hn::LoadU(d, row + i), hn::Zero(d), sum);
+  T rest = 0;
+  for (; i < count; ++i) rest += row[i] * T(0);
+  return hn::AllTrue(d, hn::Eq(sum, hn::Zero(d))) && rest == T(0);
+}
+
+template <class T>
+constexpr RowKernels<T> row_table = {add_bias<T>, exclude<T>, survey<T>, scale<T>, finite<T>};
+
+}  // namespace
+}  // namespace qkv::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qkv::kernels {
+
+template <>
+const RowKernels<float>& row_kernels() {
+  return QKV_PICK(row_table<float>);
+}
+template <>
+const RowKernels<double>& row_kernels() {
+  return QKV_PICK(row_table<double>);
+}
+
+}  // namespace qkv::kernels
+#endif

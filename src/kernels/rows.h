@@ -1,0 +1,28 @@
+// kernels/rows.h: small loops over rows of numbers that are hot enough to be compiled per instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace qkv::kernels {
+
+// What a table of values added to scores holds; see survey.
+enum Found : unsigned { found_excluded = 1, found_kept = 2, found_nonzero = 4 };
+
+template <class T>
+struct RowKernels {
+  // target[i] += bias[i] * unit; a bias of -inf stays -inf, and a finite one stays finite.
+  void (*add_bias)(const T* bias, int count, T unit, T* target);
+  // target[i] = -inf where flags[i] != 0 differs from kept.
+  void (*exclude)(const std::uint8_t* flags, bool kept, int count, T* target);
+  // Which of Found occur: -inf is excluded, all else is kept; a kept value may be nonzero.
+  unsigned (*survey)(const T* row, int count);
+  // target[i] = source[i] * factor
+  void (*scale)(const T* source, int count, T factor, T* target);
+  // Whether all are finite.
+  bool (*finite)(const T* row, int count);
+};
+template <class T>
+const RowKernels<T>& row_kernels();  // of the current instruction set
+
+}  // namespace qkv::kernels
