@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/half.h"
 #include "tensor/half.h"
 
 namespace qkv {
@@ -83,31 +84,10 @@ BFloat16 to_bfloat16(double value) {
   return half;
 }
 
-Float16::Float16(float value) : bits(to_float16(static_cast<double>(value)).bits) {}
+Float16::Float16(float value) : bits(float16_of_float(value)) {}
+Float16::operator float() const { return float_of_float16(bits); }
 
-Float16::operator float() const {
-  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000) << 16;
-  const std::uint32_t exponent = bits >> 10 & 0x1f;
-  const std::uint32_t fraction = bits & 0x3ff;
-  std::uint32_t magnitude = 0;
-  if (exponent == 0) {
-    magnitude = std::bit_cast<std::uint32_t>(static_cast<float>(fraction) * 0x1p-24f);
-  } else if (exponent == 0x1f) {
-    magnitude = 0x7f800000u | fraction << 13;
-  } else {
-    magnitude = (exponent + 127 - 15) << 23 | fraction << 13;
-  }
-  return std::bit_cast<float>(sign | magnitude);
-}
-
-// On the bits rather than by way of double, so that subnormals stay exact where the processor flushes them.
-BFloat16::BFloat16(float value) {
-  const std::uint32_t wide = std::bit_cast<std::uint32_t>(value);
-  const bool is_nan = (wide & 0x7fffffffu) > 0x7f800000u;
-  const std::uint32_t rounded = is_nan ? wide | 0x00400000u : wide + 0x7fffu + (wide >> 16 & 1);
-  bits = static_cast<std::uint16_t>(rounded >> 16);
-}
-
-BFloat16::operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+BFloat16::BFloat16(float value) : bits(bfloat16_of_float(value)) {}
+BFloat16::operator float() const { return float_of_bfloat16(bits); }
 
 }  // namespace qkv
