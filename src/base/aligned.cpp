@@ -23,9 +23,7 @@ struct Origin {
 };
 static_assert(sizeof(Origin) <= alignment);
 
-Origin* origin_of(void* memory) {
-  return reinterpret_cast<Origin*>(static_cast<char*>(memory) - alignment);
-}
+Origin* origin_of(void* memory) { return reinterpret_cast<Origin*>(static_cast<char*>(memory) - alignment); }
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 

@@ -10,7 +10,8 @@ inline float float_of_float16(std::uint16_t half) {
   const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000) << 16;
   const std::uint32_t magnitude = static_cast<std::uint32_t>(half & 0x7fff) << 13;
   if (magnitude >= 0x0f800000) return std::bit_cast<float>(sign | 0x70000000 | magnitude);  // infinity, NaN
-  if (magnitude >= 0x00800000) return std::bit_cast<float>(sign | (magnitude + (112u << 23)));  // the biases' difference
+  constexpr std::uint32_t rebias = (127 - 15) << 23;
+  if (magnitude >= 0x00800000) return std::bit_cast<float>(sign | (magnitude + rebias));
   // A subnormal half is a normal float: no step may pass through a subnormal float, which the processor might flush.
   return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(static_cast<float>(half & 0x3ff) * 0x1p-24f));
 }

@@ -73,8 +73,8 @@ class Job {
   }
 
   // Guarded by the pool's mutex; `helpers` may be read without it as a hint.
-  int open_places = 0;                  // helpers that may still join
-  std::atomic<int> helpers = 0;         // that have joined and not left
+  int open_places = 0;           // helpers that may still join
+  std::atomic<int> helpers = 0;  // that have joined and not left
   std::condition_variable helper_left;
 
  private:
@@ -161,7 +161,7 @@ class Pool {
 
   std::mutex mutex_;
   std::condition_variable job_arrived_;
-  std::vector<Job*> jobs_;             // those with open places, oldest first
+  std::vector<Job*> jobs_;              // those with open places, oldest first
   std::atomic<bool> has_jobs_ = false;  // !jobs_.empty(), to be read without the mutex as a hint
   int workers_ = 0;
   int sleeping_ = 0;

@@ -25,7 +25,8 @@ struct CpuSetFree {
 
 // The processors this process may run on (taskset, cpuset), which can be fewer than the machine has.
 int processors() {
-  for (std::size_t cpus = 1024; cpus <= std::size_t{1} << 20; cpus *= 2) {  // the system refuses a set that is too small
+  // The system refuses a set that is too small for it.
+  for (std::size_t cpus = 1024; cpus <= std::size_t{1} << 20; cpus *= 2) {
     const std::unique_ptr<cpu_set_t, CpuSetFree> set(CPU_ALLOC(cpus));
     if (set == nullptr) break;
     const std::size_t bytes = CPU_ALLOC_SIZE(cpus);

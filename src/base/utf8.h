@@ -7,8 +7,8 @@
 namespace qkv {
 
 struct Utf8Character {
-  std::size_t bytes;   // how many the character takes; 1 for a byte that begins no valid character
-  char32_t code;       // its code point; that byte's value where not valid
+  std::size_t bytes;  // how many the character takes; 1 for a byte that begins no valid character
+  char32_t code;      // its code point; that byte's value where not valid
   bool valid;
 };
 

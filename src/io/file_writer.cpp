@@ -84,7 +84,8 @@ void FileWriter::commit() {
   if (renameat(directory_, temporary_.c_str(), directory_, name_.c_str()) != 0) fail(system_reason());
   temporary_.clear();
   // Some file systems cannot sync a directory and say EINVAL; there is nothing more to do on them.
-  if (fsync(directory_) != 0 && errno != EINVAL) fail("the file is there but may not survive a crash: " + system_reason());
+  if (fsync(directory_) != 0 && errno != EINVAL)
+    fail("the file is there but may not survive a crash: " + system_reason());
 }
 
 void FileWriter::fail(const std::string& reason) const {

@@ -116,9 +116,8 @@ Tensor read_npy(const std::filesystem::path& path) {
     if (fstat(file.number(), &status) != 0) fail_by_system();
     if (S_ISDIR(status.st_mode)) throw FileError("it is a directory");
     if (!S_ISREG(status.st_mode)) throw FileError("it is not a regular file");
-    return read_array(static_cast<std::uint64_t>(status.st_size), [&](std::uint64_t at, std::span<std::byte> out) {
-      read_at_offset(file.number(), at, out);
-    });
+    return read_array(static_cast<std::uint64_t>(status.st_size),
+                      [&](std::uint64_t at, std::span<std::byte> out) { read_at_offset(file.number(), at, out); });
   } catch (const FileError& error) {
     throw FileError(message("cannot read ", printable(path.native()), ": ", error.what()));
   }

@@ -180,7 +180,8 @@ NpyStart parse_npy_start(std::span<const std::byte> first_bytes) {
   if (first_bytes.size() < start.text_begin) throw FileError("it is truncated in its header");
   for (std::size_t i = start.text_begin; i-- > 8;) start.text_length = start.text_length << 8 | byte(i);
   if (start.text_length > npy_text_limit) {
-    throw FileError(message("its header claims ", start.text_length, " bytes; more than ", npy_text_limit, " are not read"));
+    throw FileError(
+        message("its header claims ", start.text_length, " bytes; more than ", npy_text_limit, " are not read"));
   }
   return start;
 }
@@ -193,15 +194,16 @@ std::size_t npy_data_bytes(const NpyHeader& header, std::uint64_t bytes_after_he
   for (const std::int64_t extent : header.shape) {
     empty = empty || extent == 0;
     // An extent of 0 counts as 1: what surrounds it must be a possible size too, since strides are made of it.
-    fits = fits && !__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(std::max<std::int64_t>(extent, 1)), &bytes);
+    fits =
+        fits && !__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(std::max<std::int64_t>(extent, 1)), &bytes);
   }
   if (!fits || bytes > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
     throw FileError(message("the size of its shape ", header.shape.text(), " does not fit in 64 bits"));
   }
   if (empty) bytes = 0;
   if (bytes_after_header < bytes) {
-    throw FileError(message("it is truncated: ", name_of(header.dtype), " of shape ", header.shape.text(), " takes ", bytes,
-                            " bytes, ", bytes_after_header, " follow the header"));
+    throw FileError(message("it is truncated: ", name_of(header.dtype), " of shape ", header.shape.text(), " takes ",
+                            bytes, " bytes, ", bytes_after_header, " follow the header"));
   }
   if (bytes_after_header > bytes) {
     throw FileError(message("it has ", bytes_after_header - bytes, " bytes too many: ", name_of(header.dtype),

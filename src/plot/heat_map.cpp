@@ -141,8 +141,8 @@ std::string heat_map_text(View matrix, const HeatMapOptions& options) {
   require_labels(options.rows, matrix, 0, "row");
   require_labels(options.columns, matrix, 1, "column");
   if (!(options.high > options.low) || !std::isfinite(options.high - options.low)) {
-    throw OptionError(message("heat_map_text: high = ", options.high, " must be above low = ", options.low,
-                              ", and both finite"));
+    throw OptionError(
+        message("heat_map_text: high = ", options.high, " must be above low = ", options.low, ", and both finite"));
   }
   return HeatMap(matrix, options).text();
 }

@@ -18,8 +18,8 @@ constexpr Range no_columns[] = {{0x0300, 0x036f}, {0x0483, 0x0489}, {0x0591, 0x0
                                 {0x1ab0, 0x1aff}, {0x1dc0, 0x1dff}, {0x200b, 0x200f}, {0x202a, 0x202e},
                                 {0x2060, 0x2069}, {0x20d0, 0x20ff}, {0xfe00, 0xfe0f}, {0xfe20, 0xfe2f},
                                 {0xfeff, 0xfeff}};
-constexpr Range two_columns[] = {{0x1100, 0x115f}, {0x2e80, 0x303e}, {0x3041, 0xa4cf},   {0xac00, 0xd7a3},
-                                 {0xf900, 0xfaff}, {0xfe30, 0xfe6f}, {0xff00, 0xff60},   {0xffe0, 0xffe6},
+constexpr Range two_columns[] = {{0x1100, 0x115f},   {0x2e80, 0x303e},   {0x3041, 0xa4cf},   {0xac00, 0xd7a3},
+                                 {0xf900, 0xfaff},   {0xfe30, 0xfe6f},   {0xff00, 0xff60},   {0xffe0, 0xffe6},
                                  {0x1f300, 0x1f64f}, {0x1f680, 0x1f6ff}, {0x1f900, 0x1faff}, {0x20000, 0x3fffd}};
 
 template <std::size_t count>
@@ -71,7 +71,8 @@ std::string clean(std::string_view text, int limit) {
 std::string padded(const std::string& text, int columns, double align) {
   const int spaces = std::max(0, columns - columns_of(text));
   const int before = static_cast<int>(spaces * align);
-  return std::string(static_cast<std::size_t>(before), ' ') + text + std::string(static_cast<std::size_t>(spaces - before), ' ');
+  return std::string(static_cast<std::size_t>(before), ' ') + text +
+         std::string(static_cast<std::size_t>(spaces - before), ' ');
 }
 
 }  // namespace qkv

@@ -11,26 +11,40 @@ namespace qkv {
 
 std::size_t size_of(Dtype dtype) {
   switch (dtype) {
-    case Dtype::float32: return 4;
-    case Dtype::float64: return 8;
-    case Dtype::float16: return 2;
-    case Dtype::bfloat16: return 2;
-    case Dtype::boolean: return 1;
-    case Dtype::int32: return 4;
-    case Dtype::int64: return 8;
+    case Dtype::float32:
+      return 4;
+    case Dtype::float64:
+      return 8;
+    case Dtype::float16:
+      return 2;
+    case Dtype::bfloat16:
+      return 2;
+    case Dtype::boolean:
+      return 1;
+    case Dtype::int32:
+      return 4;
+    case Dtype::int64:
+      return 8;
   }
   __builtin_unreachable();
 }
 
 std::string_view name_of(Dtype dtype) {
   switch (dtype) {
-    case Dtype::float32: return "float32";
-    case Dtype::float64: return "float64";
-    case Dtype::float16: return "float16";
-    case Dtype::bfloat16: return "bfloat16";
-    case Dtype::boolean: return "boolean";
-    case Dtype::int32: return "int32";
-    case Dtype::int64: return "int64";
+    case Dtype::float32:
+      return "float32";
+    case Dtype::float64:
+      return "float64";
+    case Dtype::float16:
+      return "float16";
+    case Dtype::bfloat16:
+      return "bfloat16";
+    case Dtype::boolean:
+      return "boolean";
+    case Dtype::int32:
+      return "int32";
+    case Dtype::int64:
+      return "int64";
   }
   __builtin_unreachable();
 }

@@ -73,31 +73,45 @@ void copy_elements(View view, MutableView into) {
 template <class From>
 void copy_floating(View view, MutableView into) {
   switch (into.dtype()) {
-    case Dtype::float32: return copy_elements<float, From>(view, into);
-    case Dtype::float64: return copy_elements<double, From>(view, into);
-    case Dtype::float16: return copy_elements<Float16, From>(view, into);
-    case Dtype::bfloat16: return copy_elements<BFloat16, From>(view, into);
-    default: refuse_conversion(view.dtype(), into.dtype());
+    case Dtype::float32:
+      return copy_elements<float, From>(view, into);
+    case Dtype::float64:
+      return copy_elements<double, From>(view, into);
+    case Dtype::float16:
+      return copy_elements<Float16, From>(view, into);
+    case Dtype::bfloat16:
+      return copy_elements<BFloat16, From>(view, into);
+    default:
+      refuse_conversion(view.dtype(), into.dtype());
   }
 }
 
 template <class From>
 void copy_integers(View view, MutableView into) {
   switch (into.dtype()) {
-    case Dtype::int32: return copy_elements<std::int32_t, From>(view, into);
-    case Dtype::int64: return copy_elements<std::int64_t, From>(view, into);
-    default: refuse_conversion(view.dtype(), into.dtype());
+    case Dtype::int32:
+      return copy_elements<std::int32_t, From>(view, into);
+    case Dtype::int64:
+      return copy_elements<std::int64_t, From>(view, into);
+    default:
+      refuse_conversion(view.dtype(), into.dtype());
   }
 }
 
 void copy_into(View view, MutableView into) {
   switch (view.dtype()) {
-    case Dtype::float32: return copy_floating<float>(view, into);
-    case Dtype::float64: return copy_floating<double>(view, into);
-    case Dtype::float16: return copy_floating<Float16>(view, into);
-    case Dtype::bfloat16: return copy_floating<BFloat16>(view, into);
-    case Dtype::int32: return copy_integers<std::int32_t>(view, into);
-    case Dtype::int64: return copy_integers<std::int64_t>(view, into);
+    case Dtype::float32:
+      return copy_floating<float>(view, into);
+    case Dtype::float64:
+      return copy_floating<double>(view, into);
+    case Dtype::float16:
+      return copy_floating<Float16>(view, into);
+    case Dtype::bfloat16:
+      return copy_floating<BFloat16>(view, into);
+    case Dtype::int32:
+      return copy_integers<std::int32_t>(view, into);
+    case Dtype::int64:
+      return copy_integers<std::int64_t>(view, into);
     case Dtype::boolean:
       if (into.dtype() != Dtype::boolean) refuse_conversion(view.dtype(), into.dtype());
       return copy_elements<bool, bool>(view, into);
@@ -129,7 +143,8 @@ Tensor Tensor::copy_of(View view, Dtype dtype) {
 }
 
 void Tensor::require_dtype(Dtype dtype) const {
-  if (!*this) throw DtypeError(message("Tensor::values: the tensor is absent; it has no ", name_of(dtype), " elements"));
+  if (!*this)
+    throw DtypeError(message("Tensor::values: the tensor is absent; it has no ", name_of(dtype), " elements"));
   if (dtype != this->dtype()) {
     throw DtypeError(message("Tensor::values: the elements are ", name_of(this->dtype()), ", not ", name_of(dtype)));
   }

@@ -51,7 +51,8 @@ View::View(const void* data, Dtype dtype, const Shape& shape, const Strides& str
 
 void View::require_count(std::size_t count) const {
   if (count != static_cast<std::size_t>(elements())) {
-    throw ShapeError(message("View: ", count, " elements do not fill shape ", shape_.text(), ", which has ", elements()));
+    throw ShapeError(
+        message("View: ", count, " elements do not fill shape ", shape_.text(), ", which has ", elements()));
   }
 }
 
@@ -80,8 +81,8 @@ View View::swapped(int axis_a, int axis_b) const {
 View View::slice(int axis, std::int64_t first, std::int64_t count) const {
   require_axis(shape_, axis, "View::slice");
   if (first < 0 || count < 0 || first > extent(axis) || count > extent(axis) - first) {
-    throw ShapeError(message("View::slice: ", count, " elements from ", first, " on are outside axis ", axis, " of shape ",
-                             shape_.text()));
+    throw ShapeError(message("View::slice: ", count, " elements from ", first, " on are outside axis ", axis,
+                             " of shape ", shape_.text()));
   }
   std::vector<std::int64_t> extents(shape_.begin(), shape_.end());
   extents[at(axis)] = count;

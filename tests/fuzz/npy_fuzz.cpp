@@ -1,5 +1,6 @@
 // tests/fuzz/npy_fuzz.cpp: the .npy reader on arbitrary bytes: it refuses with a FileError of one line, or what it read
-// survives being written and read again. Built with clang and -fsanitize=fuzzer,address; seeds come from make_corpus.py.
+// survives being written and read again. Built with clang and -fsanitize=fuzzer,address; seeds come from
+// make_corpus.py.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
