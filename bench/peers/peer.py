@@ -1,4 +1,4 @@
-# bench/peers/peer.py: what the peers have in common: the data, the check against float64, the clock, the loop of requests.
+# bench/peers/peer.py: what the peers have in common: data, the check against float64, the clock, the loop of requests.
 #
 # A peer answers the same requests as `qkv bench --serve` (see bench/run.h), one JSON line each:
 #   attend causal H=8 T=512 D=64 seconds=0.1      ->  {"ms": 1.234, "way": "scaled_dot_product_attention"}
