@@ -20,8 +20,8 @@ struct Effort {
   int passes;      // over a group in each round, at least
   double seconds;  // for a group in each round, at least
 };
-constexpr Effort quick_effort = {2, 3, 0.2};
-constexpr Effort full_effort = {4, 5, 1.0};
+constexpr Effort quick_effort = {3, 2, 0.12};
+constexpr Effort full_effort = {5, 4, 0.8};
 
 struct Measured {
   const Case* subject;

@@ -1,6 +1,7 @@
 // bench/timing.h: the best time of something that is called again and again.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <ctime>
 #include <functional>
@@ -30,11 +31,14 @@ class Subject {
   explicit Subject(std::function<void()> call) : call_(std::move(call)) {}
 
   void time_once_more(const Clock& clock) {
-    if (repeats_ == 0) find_repeats(clock);
-    const double start = clock.seconds();
-    for (std::int64_t i = 0; i < repeats_; ++i) call_();
-    const double per_call = (clock.seconds() - start) / static_cast<double>(repeats_);
-    if (per_call < best_) best_ = per_call;
+    for (;; repeats_ *= 2) {
+      const double start = clock.seconds();
+      for (std::int64_t i = 0; i < repeats_; ++i) call_();
+      const double spent = clock.seconds() - start;
+      if (spent < least_seconds) continue;
+      best_ = std::min(best_, spent / static_cast<double>(repeats_));
+      return;
+    }
   }
 
   double seconds() const { return best_; }  // of one call; infinite before the first time
@@ -42,17 +46,8 @@ class Subject {
  private:
   static constexpr double least_seconds = 1e-3;
 
-  void find_repeats(const Clock& clock) {
-    call_();  // caches, pages and the pool of threads are warm from here on
-    for (repeats_ = 1;; repeats_ *= 2) {
-      const double start = clock.seconds();
-      for (std::int64_t i = 0; i < repeats_; ++i) call_();
-      if (clock.seconds() - start >= least_seconds) return;
-    }
-  }
-
   std::function<void()> call_;
-  std::int64_t repeats_ = 0;
+  std::int64_t repeats_ = 1;
   double best_ = std::numeric_limits<double>::infinity();
 };
 

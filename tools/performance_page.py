@@ -146,8 +146,8 @@ def decode_section(lines: list[dict]) -> str:
 
 def gemm_section(lines: list[dict]) -> str:
     peak = max(line["peak_gflops"] for line in lines)
-    text = f"### gemm\n\nM × K times K × N; the peak is {peak:.0f} GFLOP/s. `packed`: the second factor was packed beforehand;\n"
-    text += "otherwise it is packed within the time.\n\n"
+    text = f"### gemm\n\nM × K times K × N; the peak is {peak:.0f} GFLOP/s. `packed`: the second factor was packed\n"
+    text += "beforehand; otherwise it is packed within the time.\n\n"
     rows = []
     for line in lines:
         shape = line["shape"]
