@@ -25,7 +25,7 @@ class Clock {
 };
 
 // A piece of work that is timed by the best of many. Each piece lasts at least a millisecond, so that reading the
-// clock (0.3 microseconds of CPU time) weighs nothing, and not much longer, so that most bursts of noise miss some.
+// clock (0.7 microseconds of CPU time) weighs nothing, and not much longer, so that most bursts of noise miss some.
 class Subject {
  public:
   explicit Subject(std::function<void()> call) : call_(std::move(call)) {}
