@@ -56,7 +56,7 @@ void exclude(const std::uint8_t* flags, bool kept, int count, T* target) {
 }
 
 template <class T>
-unsigned survey(const T* row, int count) {
+unsigned survey(const T* row, int count, T* seen) {
   const Tag<T> d;
   const auto excluded = hn::Set(d, -infinity<T>), zero = hn::Zero(d);
   unsigned found = 0;
@@ -64,11 +64,13 @@ unsigned survey(const T* row, int count) {
   for (; i + lanes_of<T> <= count; i += lanes_of<T>) {
     const auto value = hn::LoadU(d, row + i);
     const auto is_excluded = hn::Eq(value, excluded);
+    hn::StoreU(hn::IfThenElse(is_excluded, hn::LoadU(d, seen + i), zero), d, seen + i);
     if (!hn::AllFalse(d, is_excluded)) found |= found_excluded;
     if (!hn::AllTrue(d, is_excluded)) found |= found_kept;
     if (!hn::AllTrue(d, hn::Or(is_excluded, hn::Eq(value, zero)))) found |= found_nonzero;
   }
   for (; i < count; ++i) {
+    if (row[i] != -infinity<T>) seen[i] = 0;
     found |= row[i] == -infinity<T> ? found_excluded : row[i] == T(0) ? found_kept : found_kept | found_nonzero;
   }
   return found;

@@ -1,0 +1,470 @@
+// attention/block_loop.cpp: the loop over blocks of keys.
+#include "attention/block_loop.h"
+
+#include <algorithm>
+#include <limits>
+#include <numbers>
+#include <type_traits>
+
+#include "attention/load.h"
+#include "kernels/rows.h"
+
+namespace qkv {
+namespace {
+
+template <class T>
+constexpr T minus_infinity = -std::numeric_limits<T>::infinity();
+
+}  // namespace
+
+template <class T>
+BlockLoop<T>::BlockLoop(const Problem& problem, const Strategy<T>& strategy, Workspace<T>& workspace, bool tables_valid)
+    : problem_(problem),
+      strategy_(strategy),
+      w_(workspace),
+      unit_(problem.natural_scores() ? T(1) : std::numbers::log2e_v<T>),
+      to_log2_(problem.natural_scores() ? std::numbers::log2e_v<T> : T(1)),
+      tables_valid_(tables_valid) {}
+
+template <class T>
+void BlockLoop<T>::begin(const GroupOf& group, KeyRange keys, Until until) {
+  group_ = group;
+  until_ = until;
+  end_ = keys.last;
+  const auto from = static_cast<std::size_t>(group.group * strategy_.group_panels);
+  panels_ = std::span(strategy_.panels).subspan(from);
+  panels_ = panels_.first(std::min(panels_.size(), static_cast<std::size_t>(strategy_.group_panels)));
+  for (int p = 0; p < static_cast<int>(panels_.size()); ++p) {
+    pack_queries(p);
+    find_ranges(p, keys);
+    std::fill_n(max(p), strategy_.max_lanes, minus_infinity<T>);
+    std::fill_n(sum(p), strategy_.max_lanes, T(0));
+  }
+  if (problem_.mask.has_pairs() && !tables_valid_) std::fill_n(w_.tables, panels_.size() * static_cast<std::size_t>(w_.blocks), PairTable{PairState::unknown});
+}
+
+template <class T>
+void BlockLoop<T>::pack_queries(int p) {
+  const Panel& panel = panels_[static_cast<std::size_t>(p)];
+  const View& q = problem_.q;
+  const std::int64_t D = problem_.D;
+  const T scale = static_cast<T>(problem_.scale) * unit_;
+  const auto offset = [&](int r) {
+    const std::int64_t h = head() + panel.first_head + r / panel.queries, i = panel.first_query + r % panel.queries;
+    return group_.batch * q.stride(0) + h * q.stride(1) + i * q.stride(2);
+  };
+  if (strategy_.decode) {
+    const std::int64_t width = strategy_.query_width(problem_);
+    std::fill_n(queries(p), panel.lanes * width, T(0));
+    for (int r = 0; r < panel.rows(); ++r) {
+      load_row(q, offset(r), q.stride(3), D, w_.row);
+      kernels::row_kernels<T>().scale(w_.row, static_cast<int>(D), scale, queries(p) + r * width);
+    }
+    return;
+  }
+  const bool direct = q.dtype() == dtype_of<T> && q.stride(3) == 1;
+  if (!direct) {
+    for (int r = 0; r < panel.rows(); ++r) load_row(q, offset(r), q.stride(3), D, w_.row + r * D);
+  }
+  kernels::panel_kernels<T>().transpose({direct ? q.as<T>() + offset(0) : w_.row, direct ? q.stride(2) : D, panel.rows(),
+                                         static_cast<int>(D), scale, queries(p), panel.lanes});
+}
+
+template <class T>
+void BlockLoop<T>::find_ranges(int p, KeyRange keys) {
+  const Panel& panel = panels_[static_cast<std::size_t>(p)];
+  PanelState& state = states_[static_cast<std::size_t>(p)];
+  state = {false, keys.first, keys.first, keys.last, keys.last, false, false};
+  std::int64_t* first = w_.first + p * strategy_.max_lanes;
+  std::int64_t* last = w_.last + p * strategy_.max_lanes;
+  if (!problem_.mask.has_ranges() || until_ != Until::masked) {
+    if (problem_.mask.has_pairs()) {
+      std::fill_n(first, panel.rows(), keys.first);
+      std::fill_n(last, panel.rows(), keys.last);
+    }
+    return;
+  }
+  state.min_first = state.min_last = keys.last;
+  state.max_first = state.max_last = keys.first;
+  for (int r = 0; r < panel.rows(); ++r) {
+    const KeyRange seen = problem_.mask.range(group_.batch, panel.first_query + r % panel.queries);
+    first[r] = std::max(seen.first, keys.first);
+    last[r] = std::min(seen.last, keys.last);
+    if (first[r] >= last[r]) {
+      state.empty_rows = true;
+      first[r] = last[r] = keys.first;
+      continue;
+    }
+    if (state.max_last > keys.first) {
+      state.gaps |= first[r] > state.max_last || last[r] < state.min_first;
+    }
+    state.min_first = std::min(state.min_first, first[r]);
+    state.max_first = std::max(state.max_first, first[r]);
+    state.min_last = std::min(state.min_last, last[r]);
+    state.max_last = std::max(state.max_last, last[r]);
+  }
+}
+
+template <class T>
+void BlockLoop<T>::pool_all() {
+  visit_scores([this](int p, std::int64_t, int) { pool_block(p); });
+}
+
+template <class T>
+void BlockLoop<T>::visit_scores(FunctionRef<void(int, std::int64_t, int)> visit) {
+  const int count = static_cast<int>(panels_.size());
+  std::int64_t first = end_, last = 0;
+  for (int p = 0; p < count; ++p) {
+    first = std::min(first, states_[static_cast<std::size_t>(p)].min_first);
+    last = std::max(last, states_[static_cast<std::size_t>(p)].max_last);
+  }
+  const std::int64_t step = strategy_.block_keys;
+  for (std::int64_t block = first / step * step; block < last; block += step) {
+    if (!classify(block, std::min(block + step, end_))) continue;
+    fetch(find_gaps());
+    for (int p = 0; p < count; ++p) {
+      const Part& part = parts_[static_cast<std::size_t>(p)];
+      if (part.skip) continue;
+      compute_scores(p);
+      visit(p, part.first, part.keys);
+    }
+  }
+}
+
+// Says of every panel what it sees of a block; false if none sees anything.
+template <class T>
+bool BlockLoop<T>::classify(std::int64_t first, std::int64_t last) {
+  block_first_ = last;
+  block_last_ = first;
+  for (int p = 0; p < static_cast<int>(panels_.size()); ++p) {
+    Part& part = parts_[static_cast<std::size_t>(p)];
+    part = classify_panel(p, first, last);
+    if (part.skip) continue;
+    block_first_ = std::min(block_first_, part.first);
+    block_last_ = std::max(block_last_, part.first + part.keys);
+  }
+  return block_first_ < block_last_;
+}
+
+template <class T>
+typename BlockLoop<T>::Part BlockLoop<T>::classify_panel(int p, std::int64_t block_first, std::int64_t block_last) {
+  const PanelState& state = states_[static_cast<std::size_t>(p)];
+  const std::int64_t from = std::max(block_first, state.min_first), to = std::min(block_last, state.max_last);
+  Part part{true, from, static_cast<int>(std::max<std::int64_t>(to - from, 0)), false, {}, nullptr, nullptr};
+  if (from >= to) return part;
+  part.skip = false;
+  part.limited = state.empty_rows || state.max_first > from || state.min_last < to;
+  if (!problem_.mask.has_pairs() || until_ != Until::masked) return part;
+
+  const std::int64_t index = p * w_.blocks + (strategy_.share_pairs ? block_first / strategy_.block_keys : 0);
+  T* added = w_.added + index * w_.block * strategy_.max_lanes;
+  T* seen = w_.seen + index * w_.block;
+  PairTable& table = w_.tables[index];
+  if (!strategy_.share_pairs || table.state == PairState::unknown) {
+    table = fill_pairs<T>(problem_, {panels_[static_cast<std::size_t>(p)], group_.batch, head(), first(p), last(p)}, from,
+                          part.keys, unit_, {w_.pair_rows, w_.block, w_.kept}, added, seen);
+  }
+  part.table = table;
+  part.added = added;
+  part.seen = seen;
+  part.skip = table.state == PairState::none;
+  part.limited = false;  // the table has the ranges in it
+  return part;
+}
+
+// Whether keys of the block in hand are excluded for all rows of the group; if so, visible[j] says which are not.
+template <class T>
+bool BlockLoop<T>::find_gaps() {
+  bool possible = false;
+  std::int64_t reached = block_first_;
+  for (int p = 0; p < static_cast<int>(panels_.size()); ++p) {
+    const Part& part = parts_[static_cast<std::size_t>(p)];
+    if (part.skip) continue;
+    possible |= part.table.gaps || (part.limited && states_[static_cast<std::size_t>(p)].gaps) || part.first > reached;
+    reached = std::max(reached, part.first + part.keys);
+  }
+  if (!possible) return false;
+  const auto keys = static_cast<std::size_t>(block_last_ - block_first_);
+  std::fill_n(w_.visible, keys + 1, 0);
+  const auto mark = [&](std::int64_t first, std::int64_t last) {
+    ++w_.visible[first - block_first_];
+    --w_.visible[last - block_first_];
+  };
+  for (int p = 0; p < static_cast<int>(panels_.size()); ++p) {
+    const Part& part = parts_[static_cast<std::size_t>(p)];
+    if (part.skip) continue;
+    const std::int64_t part_last = part.first + part.keys;
+    if (part.table.state == PairState::mixed) {
+      for (int j = 0; j < part.keys; ++j) {
+        if (part.seen[j] == T(0)) mark(part.first + j, part.first + j + 1);
+      }
+    } else if (part.limited) {
+      for (int r = 0; r < panels_[static_cast<std::size_t>(p)].rows(); ++r) {
+        const std::int64_t from = std::max(first(p)[r], part.first), to = std::min(last(p)[r], part_last);
+        if (from < to) mark(from, to);
+      }
+    } else {
+      mark(part.first, part_last);
+    }
+  }
+  bool gaps = false;
+  std::int32_t open = 0;
+  for (std::size_t j = 0; j < keys; ++j) {
+    open += w_.visible[j];
+    w_.visible[j] = open;
+    gaps |= open == 0;
+  }
+  return gaps;
+}
+
+// Finds the block's keys and values, or copies them.
+template <class T>
+void BlockLoop<T>::fetch(bool gaps) {
+  const std::int64_t key_head = head() / problem_.group;
+  const auto direct = [&](const View& rows) {
+    const std::int64_t at = group_.batch * rows.stride(0) + key_head * rows.stride(1) + block_first_ * rows.stride(2);
+    return Rows{static_cast<const std::byte*>(rows.data()) + at * static_cast<std::int64_t>(size_of(rows.dtype())),
+                rows.stride(2), block_first_, false};
+  };
+  keys_ = strategy_.keys_direct && !gaps ? direct(problem_.k) : stage(problem_.k, w_.keys, problem_.D, gaps);
+  // Where pairs are excluded, the values may have to be looked at as T.
+  bool excludes = false;
+  for (std::size_t p = 0; p < panels_.size(); ++p) excludes |= !parts_[p].skip && parts_[p].excludes();
+  const bool as_stored = strategy_.values_direct && !gaps && !(excludes && problem_.v.dtype() != dtype_of<T>);
+  values_ = as_stored ? direct(problem_.v) : stage(problem_.v, w_.values, strategy_.value_width(problem_), gaps);
+  finite_ = Finite::unknown;
+}
+
+template <class T>
+typename BlockLoop<T>::Rows BlockLoop<T>::stage(const View& rows, T* target, std::int64_t width, bool gaps) const {
+  const std::int64_t count = rows.extent(3), key_head = head() / problem_.group;
+  for (std::int64_t key = block_first_; key < block_last_; ++key) {
+    T* row = target + (key - block_first_) * width;
+    if (gaps && w_.visible[key - block_first_] == 0) {
+      std::fill_n(row, width, T(0));
+      continue;
+    }
+    load_row(rows, group_.batch * rows.stride(0) + key_head * rows.stride(1) + key * rows.stride(2), rows.stride(3), count,
+             row);
+    std::fill(row + count, row + width, T(0));
+  }
+  return {target, width, block_first_, true};
+}
+
+// First and second station: the block's scores, edited, in w_.scores; their row maxima in w_.row_max.
+template <class T>
+void BlockLoop<T>::compute_scores(int p) {
+  const Panel& panel = panels_[static_cast<std::size_t>(p)];
+  const Part& part = parts_[static_cast<std::size_t>(p)];
+  const std::size_t size = keys_.staged ? sizeof(T) : size_of(problem_.k.dtype());
+  kernels::ScoreArgs<T> args{queries(p),
+                             static_cast<const std::byte*>(keys_.data) +
+                                 (part.first - keys_.first) * keys_.stride * static_cast<std::int64_t>(size),
+                             keys_.stride,
+                             static_cast<int>(problem_.D),
+                             panel.lanes,
+                             0,
+                             part.keys,
+                             w_.scores,
+                             nullptr};
+  const auto score = [&](int first, int last, T* row_max) {
+    args.first = first;
+    args.last = last;
+    args.row_max = row_max;
+    (keys_.staged ? strategy_.score_staged : strategy_.score)(args);
+  };
+  T* row_max = strategy_.decode ? nullptr : w_.row_max;  // decode finds the maxima while it weighs
+  std::fill_n(w_.row_max, panel.lanes, minus_infinity<T>);
+
+  const ResolvedMask& mask = problem_.mask;
+  const bool edited = until_ != Until::masked || problem_.softcap != 0 || !mask.edit_by().empty() || !mask.slopes().empty() ||
+                      part.table.state == PairState::mixed;
+  if (edited) {
+    score(0, part.keys, nullptr);
+    return edit_scores(p, 0, part.keys, true);
+  }
+  if (!part.limited) return score(0, part.keys, row_max);
+  // Only the keys that not every row sees are edited.
+  const PanelState& state = states_[static_cast<std::size_t>(p)];
+  int full_first = 0, full_last = 0;
+  if (!state.empty_rows && !strategy_.decode) {
+    full_first = static_cast<int>(std::clamp<std::int64_t>(state.max_first - part.first, 0, part.keys));
+    full_last = static_cast<int>(std::clamp<std::int64_t>(state.min_last - part.first, full_first, part.keys));
+  }
+  if (full_first == full_last) full_first = full_last = part.keys;
+  if (full_first > 0) {
+    score(0, full_first, nullptr);
+    edit_scores(p, 0, full_first, false);
+  }
+  if (full_first < full_last) score(full_first, full_last, row_max);
+  if (full_last < part.keys) {
+    score(full_last, part.keys, nullptr);
+    edit_scores(p, full_last, part.keys, false);
+  }
+}
+
+// All edits, in the order of SEMANTICS.md S2, or only the ranges. The last one finds the row maxima.
+template <class T>
+void BlockLoop<T>::edit_scores(int p, int first, int last, bool everything) {
+  const Part& part = parts_[static_cast<std::size_t>(p)];
+  const ResolvedMask& mask = problem_.mask;
+  const auto& edits = kernels::edit_kernels<T>();
+  set_row_parameters(p, part.first);
+  kernels::EditArgs<T> args{w_.scores,   panels_[static_cast<std::size_t>(p)].lanes, first, last, nullptr, part.added, w_.slopes,
+                            w_.positions, w_.begins, w_.ends, static_cast<T>(problem_.softcap)};
+  struct Step {
+    bool wanted;
+    void (*edit)(const kernels::EditArgs<T>&);  // null: the functions given to edit_by
+  };
+  const bool masked = until_ == Until::masked;
+  const Step steps[] = {{everything && problem_.softcap != 0 && until_ != Until::scaled, edits.softcap},
+                        {everything && masked && !mask.edit_by().empty(), nullptr},
+                        {everything && masked && !mask.slopes().empty(), edits.alibi},
+                        {everything && masked && part.table.state == PairState::mixed, edits.add},
+                        {masked && part.limited, edits.limit}};
+  int final_step = -1;
+  for (int i = 0; i < 5; ++i) {
+    if (steps[i].wanted) final_step = i;
+  }
+  for (int i = 0; i <= final_step; ++i) {
+    if (!steps[i].wanted) continue;
+    args.row_max = i == final_step && !strategy_.decode ? w_.row_max : nullptr;
+    if (steps[i].edit != nullptr) {
+      steps[i].edit(args);
+      continue;
+    }
+    for (const mask_part::EditBy& edit : mask.edit_by()) call_edit(edit, p, first, last);
+    if (args.row_max != nullptr) edits.maximum(args);
+  }
+}
+
+template <class T>
+void BlockLoop<T>::call_edit(const mask_part::EditBy& edit, int p, int first, int last) const {
+  const Panel& panel = panels_[static_cast<std::size_t>(p)];
+  for (int h = 0; h < panel.heads; ++h) {
+    const ScoreBlock<T> block{w_.scores + first * panel.lanes + h * panel.queries,
+                              panel.lanes,
+                              panel.queries,
+                              last - first,
+                              group_.batch,
+                              head() + panel.first_head + h,
+                              panel.first_query,
+                              parts_[static_cast<std::size_t>(p)].first + first};
+    if constexpr (std::is_same_v<T, float>) {
+      edit.call_float(edit.function, block);
+    } else {
+      edit.call_double(edit.function, block);
+    }
+  }
+}
+
+// What edits and pooling need to know of each row, counted from the part's first key; repeated to fill a vector.
+template <class T>
+void BlockLoop<T>::set_row_parameters(int p, std::int64_t from) {
+  const Panel& panel = panels_[static_cast<std::size_t>(p)];
+  const Part& part = parts_[static_cast<std::size_t>(p)];
+  const auto slopes = problem_.mask.slopes();
+  const int count = std::max(panel.lanes, strategy_.vector);
+  for (int lane = 0; lane < count; ++lane) {
+    const int r = lane % panel.lanes;
+    const bool is_row = r < panel.rows();
+    if (part.limited) {
+      const auto within = [&](std::int64_t key) { return static_cast<T>(std::clamp<std::int64_t>(key - from, 0, part.keys)); };
+      w_.begins[lane] = is_row ? within(first(p)[r]) : T(0);
+      w_.ends[lane] = is_row ? within(last(p)[r]) : static_cast<T>(part.keys);
+    }
+    if (!slopes.empty()) {
+      const std::int64_t h = head() + panel.first_head + r / panel.queries;
+      w_.slopes[lane] = is_row ? static_cast<T>(slopes[static_cast<std::size_t>(h)]) * unit_ : T(0);
+      const std::int64_t position = problem_.mask.position(group_.batch, panel.first_query + r % panel.queries);
+      w_.positions[lane] = static_cast<T>(position - from);
+    }
+  }
+}
+
+// Third and fourth station.
+template <class T>
+void BlockLoop<T>::pool_block(int p) {
+  const Panel& panel = panels_[static_cast<std::size_t>(p)];
+  const Part& part = parts_[static_cast<std::size_t>(p)];
+  PanelState& state = states_[static_cast<std::size_t>(p)];
+  const bool select = part.excludes() && !values_finite();
+  if (select) {
+    // Which pairs are excluded is lost in the weights, where 0 may also be a small weight: mark them beside.
+    std::fill_n(w_.shadow, part.keys * panel.lanes, T(0));
+    set_row_parameters(p, part.first);
+    kernels::EditArgs<T> args{w_.shadow, panel.lanes, 0, part.keys, nullptr, part.added, nullptr, nullptr, w_.begins, w_.ends, T(0)};
+    if (part.table.state == PairState::mixed) kernels::edit_kernels<T>().add(args);
+    if (part.limited) kernels::edit_kernels<T>().limit(args);
+  }
+  strategy_.weigh({w_.scores, panel.lanes, part.keys, w_.row_max, max(p), sum(p), w_.rescale, to_log2_});
+  const std::size_t size = values_.staged ? sizeof(T) : size_of(problem_.v.dtype());
+  kernels::PoolArgs<T> args{w_.scores,
+                            panel.lanes,
+                            panel.rows(),
+                            static_cast<const std::byte*>(values_.data) +
+                                (part.first - values_.first) * values_.stride * static_cast<std::int64_t>(size),
+                            values_.stride,
+                            static_cast<int>(values_.staged ? strategy_.value_width(problem_) : problem_.Dv),
+                            part.keys,
+                            sums(p),
+                            strategy_.value_width(problem_),
+                            state.started ? w_.rescale : nullptr};
+  state.started = true;
+  if (select) return pool_selected(p, args);
+  if (part.limited && !strategy_.decode) {
+    args.begins = w_.begins;
+    args.ends = w_.ends;
+  }
+  (values_.staged ? strategy_.pool_staged : strategy_.pool)(args);
+}
+
+// A block in which somebody's excluded value is NaN or infinite, and 0 times it would be NaN: row by row, run by run of
+// keys that the row sees. The order of additions is that of the other path.
+template <class T>
+void BlockLoop<T>::pool_selected(int p, kernels::PoolArgs<T> args) {
+  const Panel& panel = panels_[static_cast<std::size_t>(p)];
+  const int keys = args.keys;
+  const T one = 1;
+  const kernels::PoolArgs<T> block = args;
+  args.rows = 1;
+  for (int r = 0; r < panel.rows(); ++r) {
+    args.sums = block.sums + r * block.sum_stride;
+    args.rescale = block.rescale == nullptr ? nullptr : block.rescale + r;
+    args.keys = 0;
+    strategy_.pool_staged(args);
+    args.rescale = &one;
+    for (int j = 0; j < keys;) {
+      const auto excluded = [&](int key) { return w_.shadow[key * panel.lanes + r] == minus_infinity<T>; };
+      if (excluded(j)) {
+        ++j;
+        continue;
+      }
+      int end = j + 1;
+      while (end < keys && !excluded(end)) ++end;
+      args.weights = block.weights + j * panel.lanes + r;
+      args.values = static_cast<const T*>(block.values) + j * block.value_stride;
+      args.keys = end - j;
+      strategy_.pool_staged(args);
+      j = end;
+    }
+  }
+}
+
+template <class T>
+bool BlockLoop<T>::values_finite() {
+  if (finite_ == Finite::unknown) {
+    finite_ = Finite::yes;
+    const T* rows = static_cast<const T*>(values_.data);
+    const auto& kernels = kernels::row_kernels<T>();
+    for (std::int64_t j = 0; j < block_last_ - block_first_ && finite_ == Finite::yes; ++j) {
+      if (!kernels.finite(rows + j * values_.stride, static_cast<int>(problem_.Dv))) finite_ = Finite::no;
+    }
+  }
+  return finite_ == Finite::yes;
+}
+
+template class BlockLoop<float>;
+template class BlockLoop<double>;
+
+}  // namespace qkv

@@ -1,0 +1,114 @@
+// attention/pairs.cpp: gathers what masks say pair by pair.
+#include "attention/pairs.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "attention/elements.h"
+#include "kernels/rows.h"
+
+namespace qkv {
+namespace {
+
+std::int64_t offset_of(const View& pairs, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+  return b * pairs.stride(0) + h * pairs.stride(1) + i * pairs.stride(2) + j * pairs.stride(3);
+}
+
+template <class T>
+void add_dense(const ResolvedMask::Dense& part, std::int64_t at, int keys, T unit, T* row) {
+  const View& pairs = part.pairs;
+  const auto& kernels = kernels::row_kernels<T>();
+  const std::int64_t step = pairs.stride(3);
+  if (part.kind == ResolvedMask::Dense::Kind::bias) {
+    if (pairs.dtype() == dtype_of<T> && step == 1) return kernels.add_bias(pairs.as<T>() + at, keys, unit, row);
+    for (int j = 0; j < keys; ++j) {
+      const T value = static_cast<T>(floating_at(pairs, at + j * step));
+      kernels.add_bias(&value, 1, unit, row + j);
+    }
+    return;
+  }
+  const bool kept = part.kind == ResolvedMask::Dense::Kind::keep;
+  const std::uint8_t* flags = pairs.as<std::uint8_t>() + at;
+  if (step == 1) return kernels.exclude(flags, kept, keys, row);
+  for (int j = 0; j < keys; ++j) kernels.exclude(flags + j * step, kept, 1, row + j);
+}
+
+template <class T>
+void exclude_cells(const ResolvedMask::Cells& cells, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t first,
+                   int keys, T* row) {
+  for (std::int64_t j = first; j < first + keys;) {
+    const std::int64_t cell = j / cells.keys;
+    const std::int64_t end = std::min((cell + 1) * cells.keys, first + keys);
+    if (cells.keep.as<std::uint8_t>()[offset_of(cells.keep, b, h, i / cells.queries, cell)] == 0) {
+      std::fill(row + (j - first), row + (end - first), -std::numeric_limits<T>::infinity());
+    }
+    j = end;
+  }
+}
+
+// One head's rows of the panel.
+template <class T>
+void exclude_by(const mask_part::KeepBy& part, const KeepBlock& block, T* rows, std::ptrdiff_t stride) {
+  const Kept kept = part.call(part.function, block);
+  if (kept == Kept::all) return;
+  for (std::int64_t i = 0; i < block.queries; ++i) {
+    for (std::int64_t j = 0; j < block.keys; ++j) {
+      if (kept == Kept::none || !block.at(i, j)) rows[i * stride + j] = -std::numeric_limits<T>::infinity();
+    }
+  }
+}
+
+}  // namespace
+
+template <class T>
+PairTable fill_pairs(const Problem& problem, const PanelKeys& of, std::int64_t first, int keys, T unit, PairRoom<T> room,
+                     T* target, T* seen) {
+  constexpr T excluded = -std::numeric_limits<T>::infinity();
+  const ResolvedMask& mask = problem.mask;
+  const Panel& panel = of.panel;
+  for (int h = 0; h < panel.heads; ++h) {
+    const std::int64_t head = of.head + panel.first_head + h;
+    T* rows = room.rows + h * panel.queries * room.stride;
+    for (int i = 0; i < panel.queries; ++i) {
+      T* row = rows + i * room.stride;
+      const std::int64_t query = panel.first_query + i;
+      std::fill(row, row + keys, T(0));
+      for (const auto& part : mask.dense()) {
+        add_dense(part, offset_of(part.pairs, of.batch, head, query, first), keys, unit, row);
+      }
+      for (const auto& cells : mask.cells()) exclude_cells(cells, of.batch, head, query, first, keys, row);
+    }
+    const KeepBlock block{room.kept, panel.queries, panel.queries, keys, of.batch, head, panel.first_query, first};
+    for (const auto& part : mask.keep_by()) exclude_by(part, block, rows, room.stride);
+  }
+  unsigned found = 0;
+  std::fill(seen, seen + keys, excluded);
+  for (int r = 0; r < panel.rows(); ++r) {
+    T* row = room.rows + r * room.stride;
+    const auto begin = static_cast<int>(std::clamp<std::int64_t>(of.first[r] - first, 0, keys));
+    const auto end = static_cast<int>(std::clamp<std::int64_t>(of.last[r] - first, begin, keys));
+    std::fill(row, row + begin, excluded);
+    std::fill(row + end, row + keys, excluded);
+    found |= kernels::row_kernels<T>().survey(row, keys, seen);
+  }
+  if ((found & kernels::found_kept) == 0) return {PairState::none, true, true};
+  const bool excludes = (found & kernels::found_excluded) != 0;
+  if (!excludes && (found & kernels::found_nonzero) == 0) return {PairState::plain, false, false};
+  const auto& panel_kernels = kernels::panel_kernels<T>();
+  if (panel.lanes % panel_kernels.vector == 0) {
+    panel_kernels.transpose({room.rows, room.stride, panel.rows(), keys, T(1), target, panel.lanes});
+  } else {
+    for (int j = 0; j < keys; ++j) {
+      for (int r = 0; r < panel.lanes; ++r) {
+        target[j * panel.lanes + r] = r < panel.rows() ? room.rows[r * room.stride + j] : T(0);
+      }
+    }
+  }
+  return {PairState::mixed, excludes, excludes && std::find(seen, seen + keys, excluded) != seen + keys};
+}
+
+template PairTable fill_pairs(const Problem&, const PanelKeys&, std::int64_t, int, float, PairRoom<float>, float*, float*);
+template PairTable fill_pairs(const Problem&, const PanelKeys&, std::int64_t, int, double, PairRoom<double>, double*,
+                              double*);
+
+}  // namespace qkv

@@ -1,0 +1,42 @@
+// attention/pairs.h: what masks say pair by pair (keep, drop, bias, block mask, keep_by), in the layout of a block.
+#pragma once
+
+#include <cstdint>
+
+#include "attention/problem.h"
+#include "attention/strategy.h"
+
+namespace qkv {
+
+// What a table holds: nothing is seen; all is seen and nothing added; or it must be looked at.
+enum class PairState : std::uint8_t { unknown, none, plain, mixed };
+
+struct PairTable {
+  PairState state = PairState::plain;
+  bool excludes = false;  // some pair is excluded
+  bool gaps = false;      // some key is seen by no row
+};
+
+// A panel of one unit and the keys its rows may see by their ranges.
+struct PanelKeys {
+  const Panel& panel;
+  std::int64_t batch, head;    // head: the first of the unit
+  const std::int64_t *first, *last;  // per row
+};
+
+// Room for fill_pairs.
+template <class T>
+struct PairRoom {
+  T* rows;  // [rows][stride]
+  std::ptrdiff_t stride;
+  bool* kept;  // [keys][rows]
+};
+
+// Fills target[j * lanes + r] for keys first + j, j < keys, and the panel's rows with the sum of biases times `unit`,
+// or -inf where any part or the row's range excludes; lanes beyond the panel's rows get 0. seen[j] becomes 0 where some
+// row sees the key, -inf elsewhere. The target is filled only if the answer is `mixed`.
+template <class T>
+PairTable fill_pairs(const Problem& problem, const PanelKeys& rows, std::int64_t first, int keys, T unit, PairRoom<T> room,
+                     T* target, T* seen);
+
+}  // namespace qkv

@@ -1,0 +1,105 @@
+// attention/strategy.cpp: the choice between panels and decode, and the cutting.
+#include "attention/strategy.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace qkv {
+namespace {
+
+// At most so many queries take the decode kernel. A panel of one vector wastes the lanes beyond Tq; at 4 of 8 both
+// kernels are equal when keys and values come from the cache, and decode is ahead when they come from memory.
+constexpr std::int64_t decode_queries = 4;
+
+// Keys of one decode task: enough for long streams, few enough that one sequence keeps several threads busy.
+constexpr std::int64_t decode_chunk = 4096;
+
+constexpr int storage_index(Dtype dtype) { return dtype == Dtype::float16 ? 1 : dtype == Dtype::bfloat16 ? 2 : 0; }
+
+std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// Tq queries as panels of up to max_vectors vectors, without a last panel of a single vector where that can be helped:
+// a narrow panel leaves registers idle.
+std::vector<Panel> query_panels(std::int64_t Tq, int vector, int max_vectors) {
+  std::vector<Panel> panels;
+  std::int64_t vectors = divide_up(Tq, vector), first = 0;
+  panels.reserve(static_cast<std::size_t>(divide_up(vectors, max_vectors)) + 1);
+  while (vectors > 0) {
+    std::int64_t taken = std::min<std::int64_t>(vectors, max_vectors);
+    if (max_vectors == 3 && vectors == 4) taken = 2;
+    const int lanes = static_cast<int>(taken) * vector;
+    const int queries = static_cast<int>(std::min<std::int64_t>(lanes, Tq - first));
+    panels.push_back({0, first, 1, queries, lanes});
+    first += queries;
+    vectors -= taken;
+  }
+  return panels;
+}
+
+// The query heads of one key head, with all their queries, as panels of up to decode_rows rows.
+std::vector<Panel> head_panels(std::int64_t heads, std::int64_t Tq) {
+  std::vector<Panel> panels;
+  const std::int64_t at_once = std::max<std::int64_t>(1, kernels::decode_rows / Tq);
+  for (std::int64_t first = 0; first < heads; first += at_once) {
+    const int count = static_cast<int>(std::min(at_once, heads - first));
+    const int rows = count * static_cast<int>(Tq);
+    panels.push_back({first, 0, count, static_cast<int>(Tq), static_cast<int>(std::bit_ceil(static_cast<unsigned>(rows)))});
+  }
+  return panels;
+}
+
+}  // namespace
+
+template <class T>
+Strategy<T> choose_strategy(const Problem& problem) {
+  Strategy<T> s{};
+  const auto& panel = kernels::panel_kernels<T>();
+  s.decode = problem.Tq > 0 && problem.Tq <= decode_queries;
+  s.vector = panel.vector;
+  s.group_panels = panel.group_panels;
+  if (s.decode) {
+    const auto& decode = kernels::decode_kernels<T>();
+    s.block_keys = kernels::decode_keys;
+    s.chunk_keys = decode_chunk;
+    s.units = problem.Hk;
+    s.unit_heads = problem.group;
+    s.panels = head_panels(problem.group, problem.Tq);
+    s.keys_direct = problem.k.stride(3) == 1;
+    s.values_direct = problem.v.stride(3) == 1;
+    s.score = decode.score[storage_index(problem.k.dtype())];
+    s.score_staged = decode.score[0];
+    s.pool = decode.pool[storage_index(problem.v.dtype())];
+    s.pool_staged = decode.pool[0];
+    s.weigh = decode.weigh;
+  } else {
+    s.block_keys = panel.block_keys;
+    s.chunk_keys = std::max<std::int64_t>(problem.Tk, 1);
+    s.units = problem.H;
+    s.unit_heads = 1;
+    s.panels = query_panels(problem.Tq, panel.vector, panel.max_vectors);
+    s.keys_direct = problem.k.stride(3) == 1 && problem.k.dtype() == problem.compute;
+    s.values_direct =
+        problem.v.stride(3) == 1 && problem.v.dtype() == problem.compute && problem.Dv % panel.vector == 0;
+    s.score = s.score_staged = panel.score;
+    s.pool = s.pool_staged = panel.pool;
+    s.weigh = panel.weigh;
+  }
+  // A block that is one cell of a block mask is skipped or seen whole.
+  for (const ResolvedMask::Cells& cells : problem.mask.cells()) {
+    if (cells.keys >= 32 && cells.keys < s.block_keys) s.block_keys = static_cast<int>(cells.keys);
+  }
+  s.max_lanes = s.vector;
+  for (const Panel& p : s.panels) {
+    s.max_lanes = std::max(s.max_lanes, p.lanes);
+    s.max_rows = std::max(s.max_rows, p.rows());
+  }
+  s.groups = divide_up(static_cast<std::int64_t>(s.panels.size()), s.group_panels);
+  s.chunks = divide_up(std::max<std::int64_t>(problem.Tk, 1), s.chunk_keys);
+  s.share_pairs = !s.decode && problem.mask.has_pairs() && !problem.mask.pairs_vary_by_head() && problem.H > 1;
+  return s;
+}
+
+template Strategy<float> choose_strategy<float>(const Problem&);
+template Strategy<double> choose_strategy<double>(const Problem&);
+
+}  // namespace qkv

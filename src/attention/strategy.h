@@ -1,0 +1,62 @@
+// attention/strategy.h: which kernel serves a call, and how the call is cut into panels, blocks and tasks.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "attention/problem.h"
+#include "kernels/block.h"
+
+namespace qkv {
+
+// Some queries of some neighbouring heads that share a key head; together the rows of one block of scores.
+// Row r is query first_query + r % queries of head first_head + r / queries.
+struct Panel {
+  std::int64_t first_head;  // counted from the unit's first head
+  std::int64_t first_query;
+  int heads, queries;
+  int lanes;  // rows rounded up to what the kernel takes
+  int rows() const { return heads * queries; }
+};
+
+// A *unit* is what has the same panels: a query head (panel kernel) or a key head with all its query heads (decode).
+// A *group* is a run of panels that share each block of keys while it is in the cache.
+// A *task* is one group of one unit, over one *chunk* of the keys; nothing in it depends on other tasks.
+template <class T>
+struct Strategy {
+  bool decode;
+  int vector;       // lanes of a vector
+  int block_keys;   // keys in a block; blocks start at multiples of it
+  int group_panels;
+  std::int64_t chunk_keys;  // keys in a chunk; all of them in the panel kernel
+  std::vector<Panel> panels;
+  int max_lanes;  // of all panels, at least a vector
+  int max_rows;
+  std::int64_t units, unit_heads, groups, chunks;
+
+  // Keys and values are read where they lie if that is possible ("direct"); otherwise, or where a block has keys that
+  // must not be read, its rows are copied as T ("staged").
+  bool keys_direct, values_direct;
+  void (*score)(const kernels::ScoreArgs<T>&);
+  void (*score_staged)(const kernels::ScoreArgs<T>&);
+  void (*weigh)(const kernels::WeighArgs<T>&);
+  void (*pool)(const kernels::PoolArgs<T>&);
+  void (*pool_staged)(const kernels::PoolArgs<T>&);
+
+  // Heads fastest where a table of pairs is shared by heads, so that it is put in panel order once for all of them.
+  bool share_pairs;
+
+  std::int64_t tasks(const Problem& problem) const { return problem.B * units * groups * chunks; }
+  std::int64_t query_width(const Problem& problem) const { return rounded(problem.D); }
+  std::int64_t value_width(const Problem& problem) const { return rounded(problem.Dv); }
+
+ private:
+  std::int64_t rounded(std::int64_t width) const { return (width + vector - 1) / vector * vector; }
+};
+
+// The choice depends on Tq, the widths, dtypes, options and the instruction set; never on B, H, Tk, lengths or threads,
+// so that a sequence's result does not depend on what else is in the call.
+template <class T>
+Strategy<T> choose_strategy(const Problem& problem);
+
+}  // namespace qkv
