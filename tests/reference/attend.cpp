@@ -253,7 +253,9 @@ Attended<T> attend(const View& q, const View& k, const View& v, const AttendOpti
   const Attention<T> attention(q, k, v, options);
   const Extents& e = attention.extents();
   Attended<T> all;
-  const auto append = [](std::vector<T>& to, const std::vector<T>& row) { to.insert(to.end(), row.begin(), row.end()); };
+  const auto append = [](std::vector<T>& to, const std::vector<T>& row) {
+    to.insert(to.end(), row.begin(), row.end());
+  };
   for (std::int64_t b = 0; b < e.B; ++b) {
     for (std::int64_t h = 0; h < e.H; ++h) {
       for (std::int64_t i = 0; i < e.Tq; ++i) {

@@ -42,9 +42,9 @@ class Attention {
   AttendOptions options_;
   Extents extents_;
   T scale_;
-  std::vector<T> q_;             // [B, H, Tq, D]
-  std::vector<T> k_transposed_;  // [B, Hk, D, Tk]: the loop over keys is the inner one, over neighbours
-  std::vector<T> v_;             // [B, Hk, Tk, Dv]
+  std::vector<T> q_;                  // [B, H, Tq, D]
+  std::vector<T> k_transposed_;       // [B, Hk, D, Tk]: the loop over keys is the inner one, over neighbours
+  std::vector<T> v_;                  // [B, Hk, Tk, Dv]
   std::vector<long double> offsets_;  // [B]: query i stands at key i + offset; holds every sum of two int64
 };
 extern template class Attention<double>;

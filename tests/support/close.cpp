@@ -12,7 +12,7 @@ namespace qkv::test {
 
 namespace {
 
-constexpr double float32_rounding = 0x1p-24;             // half a unit in the last place of 1
+constexpr double float32_rounding = 0x1p-24;  // half a unit in the last place of 1
 constexpr double float64_per_float32 = 0x1p-53 / 0x1p-24;
 
 // Half the distance to the next number of a storage type: relative for normal ones, fixed for subnormal ones.
@@ -54,10 +54,10 @@ testing::AssertionResult is_close(const View& got, const Yardstick& yardstick, d
                        : std::isinf(exact[i]) ? values[i] == exact[i]
                                               : std::abs(values[i] - exact[i]) <= here;
     if (!right) {
-      return testing::AssertionFailure() << "element " << index_text(got.shape(), static_cast<std::int64_t>(i)) << " of "
-                                         << got.shape().text() << " is " << values[i] << ", exactly " << exact[i]
-                                         << "; off by " << std::abs(values[i] - exact[i]) << ", allowed " << here
-                                         << " (the plain float32 error is " << plain_error << ")";
+      return testing::AssertionFailure() << "element " << index_text(got.shape(), static_cast<std::int64_t>(i))
+                                         << " of " << got.shape().text() << " is " << values[i] << ", exactly "
+                                         << exact[i] << "; off by " << std::abs(values[i] - exact[i]) << ", allowed "
+                                         << here << " (the plain float32 error is " << plain_error << ")";
     }
   }
   return testing::AssertionSuccess();

@@ -10,8 +10,8 @@
 
 namespace qkv::test {
 
-// What a result is measured by. Its tolerance is not a guess: it is a multiple of the largest error that a plain float32
-// computation makes on the same data.
+// What a result is measured by. Its tolerance is not a guess: it is a multiple of the largest error that a plain
+// float32 computation makes on the same data.
 struct Yardstick {
   std::vector<double> exact;  // the naive result in double precision
   std::vector<float> plain;   // the same in plain float32

@@ -88,7 +88,8 @@ LaidOut::LaidOut(const Shape& shape, Dtype dtype, Layout layout) {
   const Placement placement = place(shape, layout);
   const std::size_t size = size_of(dtype);
   memory_.assign((static_cast<std::size_t>(placement.size) + 1) * size, gap);
-  view_ = MutableView(memory_.data() + static_cast<std::size_t>(placement.first) * size, dtype, shape, placement.strides);
+  view_ =
+      MutableView(memory_.data() + static_cast<std::size_t>(placement.first) * size, dtype, shape, placement.strides);
 }
 
 LaidOut::LaidOut(View from, Layout layout) : LaidOut(from.shape(), from.dtype(), layout) {

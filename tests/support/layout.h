@@ -11,22 +11,23 @@
 namespace qkv::test {
 
 enum class Layout : std::uint8_t {
-  dense,           // [B, H, T, D]
-  heads_inside,    // [B, T, H, D] seen as [B, H, T, D]
-  padded_rows,     // rows with a gap behind each
-  spread,          // every second element: the last axis is not dense
-  reversed_rows,   // T runs backwards
-  reversed_last,   // D runs backwards
-  shared_heads,    // stride 0 along the heads: all heads are the first
-  shared_batch,    // stride 0 along the batch: all sequences are the first
-  unaligned,       // dense, but starting one element behind an aligned address
+  dense,          // [B, H, T, D]
+  heads_inside,   // [B, T, H, D] seen as [B, H, T, D]
+  padded_rows,    // rows with a gap behind each
+  spread,         // every second element: the last axis is not dense
+  reversed_rows,  // T runs backwards
+  reversed_last,  // D runs backwards
+  shared_heads,   // stride 0 along the heads: all heads are the first
+  shared_batch,   // stride 0 along the batch: all sequences are the first
+  unaligned,      // dense, but starting one element behind an aligned address
 };
-inline constexpr Layout all_layouts[] = {Layout::dense,         Layout::heads_inside, Layout::padded_rows,
-                                         Layout::spread,        Layout::reversed_rows, Layout::reversed_last,
-                                         Layout::shared_heads,  Layout::shared_batch, Layout::unaligned};
+inline constexpr Layout all_layouts[] = {Layout::dense,        Layout::heads_inside,  Layout::padded_rows,
+                                         Layout::spread,       Layout::reversed_rows, Layout::reversed_last,
+                                         Layout::shared_heads, Layout::shared_batch,  Layout::unaligned};
 // Those where every element has a place of its own, so that results may be written there.
-inline constexpr Layout writable_layouts[] = {Layout::dense,         Layout::heads_inside,  Layout::padded_rows, Layout::spread,
-                                              Layout::reversed_rows, Layout::reversed_last, Layout::unaligned};
+inline constexpr Layout writable_layouts[] = {Layout::dense,    Layout::heads_inside,  Layout::padded_rows,
+                                              Layout::spread,   Layout::reversed_rows, Layout::reversed_last,
+                                              Layout::unaligned};
 
 std::string_view name_of(Layout layout);
 

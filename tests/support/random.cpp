@@ -71,7 +71,8 @@ Tensor random_integers(const Shape& shape, std::uint64_t seed, std::int64_t low,
   for (std::int64_t i = 0; i < tensor.elements(); ++i) {
     const std::int64_t value = low + random.below(high - low + 1);
     if (dtype == Dtype::int64) tensor.values<std::int64_t>()[static_cast<std::size_t>(i)] = value;
-    if (dtype == Dtype::int32) tensor.values<std::int32_t>()[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(value);
+    if (dtype == Dtype::int32)
+      tensor.values<std::int32_t>()[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(value);
   }
   return tensor;
 }

@@ -1,4 +1,4 @@
-// attention/problem.h: one attention problem: what is asked for, the data for it, and whether the answer is right.
+// support/problem.h: one attention problem: what is asked for, the data for it, and whether the answer is right.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,10 @@ enum class MaskKind : std::uint8_t {
   keep_by,
   edit_by,
 };
-inline constexpr MaskKind all_mask_kinds[] = {
-    MaskKind::lengths,   MaskKind::query_lengths, MaskKind::causal, MaskKind::window,     MaskKind::keep,    MaskKind::drop,
-    MaskKind::keep_keys, MaskKind::bias,          MaskKind::alibi,  MaskKind::block_mask, MaskKind::keep_by, MaskKind::edit_by};
+inline constexpr MaskKind all_mask_kinds[] = {MaskKind::lengths,    MaskKind::query_lengths, MaskKind::causal,
+                                              MaskKind::window,     MaskKind::keep,          MaskKind::drop,
+                                              MaskKind::keep_keys,  MaskKind::bias,          MaskKind::alibi,
+                                              MaskKind::block_mask, MaskKind::keep_by,       MaskKind::edit_by};
 std::string_view name_of(MaskKind kind);
 // Whether this part is about the position of a query among the keys, so that it has an alignment.
 bool is_positional(MaskKind kind);

@@ -1,5 +1,5 @@
-// attention/problem.cpp: one attention problem: what is asked for, the data for it, and whether the answer is right.
-#include "attention/problem.h"
+// support/problem.cpp: one attention problem: what is asked for, the data for it, and whether the answer is right.
+#include "support/problem.h"
 
 #include <algorithm>
 #include <cmath>
@@ -48,7 +48,8 @@ struct EditByPlace {
   void operator()(const ScoreBlock<T>& block) const {
     for (std::int64_t j = 0; j < block.keys; ++j) {
       for (std::int64_t i = 0; i < block.queries; ++i) {
-        const std::int64_t step = ((block.first_query + i) * 3 + (block.first_key + j) * 5 + block.head + block.batch) % 7;
+        const std::int64_t step =
+            ((block.first_query + i) * 3 + (block.first_key + j) * 5 + block.head + block.batch) % 7;
         block.at(i, j) = block.at(i, j) * static_cast<T>(0.5) + static_cast<T>(step) * static_cast<T>(0.125);
       }
     }
@@ -100,8 +101,8 @@ std::string Case::text() const {
     << (out ? qkv::name_of(*out) : "the same") << ", " << name_of(layout) << ", masks";
   for (const MaskKind kind : masks) s << ' ' << name_of(kind);
   s << " (" << alignments[static_cast<std::size_t>(alignment)] << "), softcap " << softcap << ", on_empty "
-    << empties[static_cast<std::size_t>(on_empty)] << ", lse " << want_lse << ", weights " << want_weights << ", scores "
-    << stages[static_cast<std::size_t>(want_scores)] << ", threads " << threads << ", seed " << seed;
+    << empties[static_cast<std::size_t>(on_empty)] << ", lse " << want_lse << ", weights " << want_weights
+    << ", scores " << stages[static_cast<std::size_t>(want_scores)] << ", threads " << threads << ", seed " << seed;
   if (scale) s << ", scale " << *scale;
   return s.str();
 }
