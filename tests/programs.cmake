@@ -9,6 +9,9 @@ target_link_libraries(
   PRIVATE qkv_settings
   PUBLIC qkv_inside qkv_reference GTest::gtest)
 
+# The folder that takes longest is run in parts, so that several processors share it.
+set(shards_of_attention 4)
+
 file(GLOB_RECURSE sources RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS *_test.cpp)
 set(folders ${sources})
 list(TRANSFORM folders REPLACE "/[^/]*$" "")
@@ -22,5 +25,14 @@ foreach(folder IN LISTS folders)
   endif()
   add_executable(${program} ${sources})
   target_link_libraries(${program} PRIVATE qkv_settings qkv_test_support GTest::gtest_main)
-  qkv_add_test(${folder} ${program})
+  if(DEFINED shards_of_${folder})
+    foreach(shard RANGE 1 ${shards_of_${folder}})
+      math(EXPR index "${shard} - 1")
+      qkv_add_test(${folder}.${shard} ${program})
+      set_tests_properties(${folder}.${shard} PROPERTIES ENVIRONMENT
+                           "GTEST_TOTAL_SHARDS=${shards_of_${folder}};GTEST_SHARD_INDEX=${index}")
+    endforeach()
+  else()
+    qkv_add_test(${folder} ${program})
+  endif()
 endforeach()
