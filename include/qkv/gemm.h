@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include <qkv/export.h>
+#include <qkv/isa.h>
 #include <qkv/tensor.h>
 
 namespace qkv {
@@ -15,7 +16,7 @@ struct GemmOptions {
 
 // c = a b.
 //
-//   a  [M, K]    any strides; no copy where the last axis is dense
+//   a  [M, K]    any strides
 //   b  [K, N]    any strides; a transposed matrix is b.swapped(0, 1)
 //   c  [M, N]    last axis dense; overlaps neither a nor b
 //
@@ -23,7 +24,8 @@ struct GemmOptions {
 // threads, so a row's result does not depend on the rows beside it. K = 0 gives zeros. Throws ShapeError, DtypeError.
 QKV_API void gemm(View a, View b, MutableView c, const GemmOptions& options = {});
 
-// The second factor, packed once; it owns its copy.
+// The second factor, packed once; it owns its copy. Packed for the instruction set in use when it was made, which its
+// products then use too.
 class QKV_API PackedMatrix {
  public:
   PackedMatrix() = default;
@@ -33,10 +35,12 @@ class QKV_API PackedMatrix {
   std::int64_t columns() const { return columns_; }  // N
   Dtype dtype() const { return panels_.dtype(); }
   View panels() const { return panels_; }            // the packed elements, in an order of the library's own
+  Isa isa() const { return isa_; }
 
  private:
   Tensor panels_;
   std::int64_t rows_ = 0, columns_ = 0;
+  Isa isa_ = Isa::baseline;
 };
 QKV_API void gemm(View a, const PackedMatrix& b, MutableView c, const GemmOptions& options = {});
 

@@ -1,0 +1,36 @@
+// kernels/gemm.h: products of blocks of matrices, on the micro-kernel of attention.
+#pragma once
+
+#include <cstddef>
+
+#include <qkv/isa.h>
+
+namespace qkv::kernels {
+
+// c = a b, or c += a b, for a block. Every element sums over depth in rising order, starting from c if it accumulates,
+// so that cutting the depth into blocks changes no bit.
+template <class T>
+struct GemmArgs {
+  const T* a;  // [rows][a_stride]
+  std::ptrdiff_t a_stride;
+  int rows;
+  const T* b;  // panels of `panel` columns: [columns / panel, rounded up][panel_stride], each [depth][panel], zeros behind
+  std::ptrdiff_t panel_stride;
+  int columns;
+  int depth;
+  T* c;  // [rows][c_stride]
+  std::ptrdiff_t c_stride;
+  bool accumulate;
+};
+
+template <class T>
+struct GemmKernels {
+  int panel;        // columns of a packed panel
+  int block_rows;   // rows of a that stay in the second-level cache with block_depth
+  int block_depth;  // depth of a panel that stays in the first-level cache
+  void (*multiply)(const GemmArgs<T>&);
+};
+template <class T>
+const GemmKernels<T>& gemm_kernels(Isa isa);
+
+}  // namespace qkv::kernels
