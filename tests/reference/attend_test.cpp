@@ -1,4 +1,4 @@
-// attention/reference_test.cpp: the reference itself, against numbers worked out by hand.
+// reference/attend_test.cpp: the reference itself, against numbers worked out by hand.
 #include "reference/attend.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// attention/support_test.cpp: the tools of the tests can fail: what they should find, they find.
+// support/support_test.cpp: the tools of the tests can fail: what they should find, they find.
 #include <cmath>
 #include <set>
 
