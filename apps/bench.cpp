@@ -22,12 +22,18 @@ Command bench_command(CLI::App& qkv) {
   add_choice<Isa>(app, "--isa", options->isa,
                   {{"baseline", Isa::baseline}, {"avx2", Isa::avx2}, {"avx512", Isa::avx512}},
                   "The instruction set instead of the best one");
+  app.add_option("--case", options->only_case, "One case only, such as causal")->option_text("NAME");
+  app.add_option("-T", options->T, "One length only: T of attend, Tk of decode, M of gemm")->option_text("N");
+  app.add_option("-D", options->D, "One width only: D of attend and decode, N of gemm")->option_text("N");
   app.add_flag("--quick", options->quick, "Fewer repetitions: under a minute");
   app.footer(
       "Every output is checked against a double-precision reference before it is timed. FMA peak and read\n"
       "bandwidth are measured in the same run; shares of them are what carries over to other machines.\n\n"
       "Examples:\n  qkv bench --quick\n  qkv bench attend --threads 2\n  qkv bench --json --isa avx2 > avx2.jsonl");
-  return {&app, [options] {
+  const auto serve = std::make_shared<bool>(false);
+  app.add_flag("--serve", *serve, "Measure on request, for bench/versus.py: bench/run.h says how");
+  return {&app, [options, serve] {
+            if (*serve) return bench::serve(*options, std::cin, std::cout);
             if (isatty(STDERR_FILENO) != 0) options->progress = &std::cerr;
             return bench::run(*options, std::cout);
           }};
