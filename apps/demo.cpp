@@ -75,9 +75,9 @@ int run() {
   }
   const Tensor words = embedded(static_cast<std::int64_t>(longest));
   const View valid_lens(lens, {static_cast<std::int64_t>(lens.size())});
-  // Scores are cosines here, at most 1; the scale makes differences between them visible.
+  // Scores are cosines here, at most 1; the scale spreads them, so that the weights differ visibly.
   const Attended attended =
-      attend(words, words, words, {.score = dot(), .scale = 5, .mask = lengths(valid_lens), .want_weights = true});
+      attend(words, words, words, {.score = dot(), .scale = 3, .mask = lengths(valid_lens), .want_weights = true});
 
   std::cout
       << "Three sentences attend to themselves. Every word is a query (a row) that asks all words of its sentence,\n"
@@ -92,9 +92,11 @@ int run() {
     Sentence columns = sentence;
     columns.resize(longest, "(pad)");
     const View weights = sentence_of(attended.weights, b).slice(0, 0, lens[b]);
-    std::cout << heat_map_text(
-        weights,
-        {.title = title(b + 1, sentence.size(), longest), .rows = sentence, .columns = columns, .color = color});
+    std::cout << heat_map_text(weights, {.title = title(b + 1, sentence.size(), longest),
+                                         .rows = sentence,
+                                         .columns = columns,
+                                         .color = color,
+                                         .high = 0.5});
     if (sentence.size() < longest) {
       std::cout << "Together the weights of the padding are " << sum_of_row_ends(weights, lens[b]) << ".\n";
     }

@@ -109,8 +109,9 @@ class HeatMap {
       for (int i = 0; i < samples; ++i) text += background(static_cast<double>(i) / (samples - 1)) + " ";
       text += message(no_color, " ", value(1));
     } else {
-      text += "blank " + value(0);
-      for (int i = 1; i <= steps; ++i) text += message("   ", shades[i], " ≤ ", value(static_cast<double>(i) / steps));
+      text += "blank ≤ " + value(0);
+      for (int i = 1; i < steps; ++i) text += message("   ", shades[i], " ≤ ", value(static_cast<double>(i) / steps));
+      text += message("   ", shades[steps], " above");
     }
     return has_nan_ ? text + "   ? NaN" : text;
   }

@@ -45,7 +45,7 @@ TEST(HeatMapText, APictureWithLabelsLinesUp) {
       "        größer  b\n"
       "naïve │████████   │\n"
       "    a │▒▒▒▒▒▒▒▒▒▒▒│\n"
-      "       blank 0   ░ ≤ 0.25   ▒ ≤ 0.5   ▓ ≤ 0.75   █ ≤ 1\n");
+      "       blank ≤ 0   ░ ≤ 0.25   ▒ ≤ 0.5   ▓ ≤ 0.75   █ above\n");
 }
 
 TEST(HeatMapText, WithoutLabelsCellsAreTwoColumnsWide) {
@@ -69,7 +69,7 @@ TEST(HeatMapText, TheRangeCanBeChosenAndTheLegendSaysIt) {
   const Tensor values = Tensor::of<float>({-2, 0, 2}, {1, 3});
   const auto lines = lines_of(heat_map_text(values, {.color = false, .low = -2, .high = 2}));
   EXPECT_EQ(lines[0], "│  ▒▒██│");
-  EXPECT_EQ(lines[1], " blank -2   ░ ≤ -1   ▒ ≤ 0   ▓ ≤ 1   █ ≤ 2");
+  EXPECT_EQ(lines[1], " blank ≤ -2   ░ ≤ -1   ▒ ≤ 0   ▓ ≤ 1   █ above");
 }
 
 TEST(HeatMapText, ANanIsAQuestionMarkAndOnlyThenInTheLegend) {
