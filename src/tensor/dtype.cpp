@@ -16,7 +16,6 @@ std::size_t size_of(Dtype dtype) {
     case Dtype::float64:
       return 8;
     case Dtype::float16:
-      return 2;
     case Dtype::bfloat16:
       return 2;
     case Dtype::boolean:

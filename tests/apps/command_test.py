@@ -138,7 +138,8 @@ class Attend(CommandTest):
         self.put(lens=lens, slopes=slopes, bias=bias, keep=keep)
         self.expect_answers(
             ["--lengths", "lens.npy", "--causal", "offset=2", "--window", "2,-1", "--alibi", "slopes.npy", "--bias",
-             "bias.npy", "--keep", "keep.npy", "--softcap", "3", "--scale", "0.75", "--on-empty", "uniform", "--threads", "2"],
+             "bias.npy", "--keep", "keep.npy", "--softcap", "3", "--scale", "0.75", "--on-empty", "uniform",
+             "--threads", "2"],
             sees=lambda b, h, i, j: j < lens.values[b] and i <= j <= i + 2 and keep.at(b, h, i, j),
             added=lambda b, h, i, j: bias.at(b, h, i, j) - slopes.values[h] * abs(i + 2 - j),
             scale=0.75, softcap=3, on_empty="uniform")
@@ -166,10 +167,12 @@ class Attend(CommandTest):
 
     def test_dtypes_are_kept_or_chosen(self):
         expected = naive.attend(self.q, self.k, self.v).out
-        for descr, arguments, out in [("<f2", [], "<f2"), ("<f8", [], "<f8"), ("<f2", ["--out-dtype", "float32"], "<f4"),
+        for descr, arguments, out in [("<f2", [], "<f2"), ("<f8", [], "<f8"),
+                                      ("<f2", ["--out-dtype", "float32"], "<f4"),
                                       ("<f4", ["--out-dtype", "float16"], "<f2")]:
             with self.subTest(descr=descr, arguments=arguments):
-                self.put(**{name: Array(getattr(self, name).shape, getattr(self, name).values, descr) for name in "qkv"})
+                for name, array in [("q", self.q), ("k", self.k), ("v", self.v)]:
+                    self.put(**{name: Array(array.shape, array.values, descr)})
                 self.expect_success(self.attend(*arguments))
                 self.assertEqual(self.get("out").descr, out)
                 self.expect_close(self.get("out"), expected)
@@ -255,8 +258,9 @@ class AttendRefuses(CommandTest):
         self.assertEqual((self.folder / "out.npy").read_bytes(), expected)
 
     def test_arrays_that_do_not_fit_together(self):
-        self.put(wide=floats((B, HK, TK, D + 1), 1), heads=floats((B, 3, TK, D), 1), whole=Array(self.k.shape, [1] * len(self.k.values), "<i4"),
-                 double=floats((B, HK, TK, D), 1, "<f8"), lens=Array((B,), [1, TK + 1], "<i4"), mask=floats((TQ, TK), 1))
+        self.put(wide=floats((B, HK, TK, D + 1), 1), heads=floats((B, 3, TK, D), 1), mask=floats((TQ, TK), 1),
+                 whole=Array(self.k.shape, [1] * len(self.k.values), "<i4"), double=floats(self.k.shape, 1, "<f8"),
+                 lens=Array((B,), [1, TK + 1], "<i4"))
         for arguments, parts in [(["q.npy", "wide.npy", "v.npy"], [f"[{B}, {HK}, {TK}, {D + 1}]"]),
                                  (["q.npy", "heads.npy", "heads.npy"], [f"[{B}, 3, {TK}, {D}]"]),
                                  (["q.npy", "whole.npy", "v.npy"], ["int32"]),
@@ -278,7 +282,8 @@ class AttendRefuses(CommandTest):
     def test_when_a_later_result_cannot_be_written_the_earlier_ones_are_named(self):
         result = self.attend("--weights", "none/weights.npy")
         self.assertEqual(result.returncode, 1)
-        self.assertRegex(result.stderr, r"\Aqkv attend: cannot write 'none/weights.npy': [^\n]*\(already written: out.npy\)\n\Z")
+        self.assertRegex(result.stderr, r"\Aqkv attend: cannot write 'none/weights.npy': [^\n]*"
+                                        r"\(already written: out.npy\)\n\Z")
 
     def test_an_old_result_stays_where_there_is_no_new_one(self):
         (self.folder / "old.npy").write_bytes(b"old")

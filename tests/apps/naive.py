@@ -14,7 +14,8 @@ class Answers:
     scores: Array  # after bias and exclusion
 
 
-def attend(q, k, v, sees=lambda b, h, i, j: True, added=lambda b, h, i, j: 0.0, scale=None, softcap=0.0, on_empty="zero"):
+def attend(q, k, v, sees=lambda b, h, i, j: True, added=lambda b, h, i, j: 0.0, scale=None, softcap=0.0,
+           on_empty="zero"):
     """q [B, H, Tq, D], k [B, Hk, Tk, D], v [B, Hk, Tk, Dv]."""
     (B, H, Tq, D), (_, Hk, Tk, _), Dv = q.shape, k.shape, v.shape[3]
     scale = 1 / math.sqrt(D) if scale is None else scale
