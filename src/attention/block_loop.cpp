@@ -389,14 +389,7 @@ void BlockLoop<T>::pool_block(int p) {
   const Part& part = parts_[static_cast<std::size_t>(p)];
   PanelState& state = states_[static_cast<std::size_t>(p)];
   const bool select = part.excludes() && !values_finite();
-  if (select) {
-    // Which pairs are excluded is lost in the weights, where 0 may also be a small weight: mark them beside.
-    std::fill_n(w_.shadow, part.keys * panel.lanes, T(0));
-    set_row_parameters(p, part.first);
-    kernels::EditArgs<T> args{w_.shadow, panel.lanes, 0, part.keys, nullptr, part.added, nullptr, nullptr, w_.begins, w_.ends, T(0)};
-    if (part.table.state == PairState::mixed) kernels::edit_kernels<T>().add(args);
-    if (part.limited) kernels::edit_kernels<T>().limit(args);
-  }
+  if (select) mark_excluded(p);  // in the weights a pair's 0 may also be a small weight
   strategy_.weigh({w_.scores, panel.lanes, part.keys, w_.row_max, max(p), sum(p), w_.rescale, to_log2_});
   const std::size_t size = values_.staged ? sizeof(T) : size_of(problem_.v.dtype());
   kernels::PoolArgs<T> args{w_.scores,
@@ -417,6 +410,19 @@ void BlockLoop<T>::pool_block(int p) {
     args.ends = w_.ends;
   }
   (values_.staged ? strategy_.pool_staged : strategy_.pool)(args);
+}
+
+template <class T>
+bool BlockLoop<T>::mark_excluded(int p) {
+  const Part& part = parts_[static_cast<std::size_t>(p)];
+  if (!part.excludes()) return false;
+  const int lanes = panels_[static_cast<std::size_t>(p)].lanes;
+  std::fill_n(w_.shadow, w_.block * lanes, T(0));
+  set_row_parameters(p, part.first);
+  const kernels::EditArgs<T> args{w_.shadow, lanes, 0, part.keys, nullptr, part.added, nullptr, nullptr, w_.begins, w_.ends, T(0)};
+  if (part.table.state == PairState::mixed) kernels::edit_kernels<T>().add(args);
+  if (part.limited) kernels::edit_kernels<T>().limit(args);
+  return true;
 }
 
 // A block in which somebody's excluded value is NaN or infinite, and 0 times it would be NaN: row by row, run by run of

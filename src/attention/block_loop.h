@@ -44,6 +44,11 @@ class BlockLoop {
   T* max(int p) const { return w_.max + p * strategy_.max_lanes; }
   T* sum(int p) const { return w_.sum + p * strategy_.max_lanes; }
   T* sums(int p) const { return w_.sums + p * w_.panel_sums; }
+  // Whether the masks exclude some pair of the block in hand, for the panel; if so, excluded()[j * lanes + r] is -inf
+  // for those.
+  bool mark_excluded(int p);
+  const T* excluded() const { return w_.shadow; }
+
   bool started(int p) const { return states_[static_cast<std::size_t>(p)].started; }
   T* scores() const { return w_.scores; }
   T to_log2() const { return to_log2_; }

@@ -159,11 +159,10 @@ void Finish<T>::write_pairs(const GroupOf& group, const T* max, const T* sum) {
         write_row(view, head, query, 0, problem_.Tk, [&](std::int64_t) { return value; });
       });
     }
-    std::vector<T> before;
     loop.visit_scores([&](int p, std::int64_t first, int keys) {
       const int stride = loop.panels()[static_cast<std::size_t>(p)].lanes;
       T* weights = loop.scores();
-      before.assign(weights, weights + keys * stride);
+      const bool excludes = loop.mark_excluded(p);
       // With the final maxima as the running ones, weigh gives the final exponentials.
       std::copy_n(max + p * lanes, stride, loop.max(p));
       std::copy_n(max + p * lanes, stride, w_.row_max);
@@ -175,7 +174,7 @@ void Finish<T>::write_pairs(const GroupOf& group, const T* max, const T* sum) {
         write_row(view, head, query, first, keys, [&](std::int64_t j) {
           const auto at = static_cast<std::size_t>(j * stride + r);
           // What is excluded weighs nothing, even in a row that is NaN.
-          return before[at] == -infinity<T> && kind == RowKind::regular ? T(0) : weights[at] * factor;
+          return excludes && loop.excluded()[at] == -infinity<T> ? T(0) : weights[at] * factor;
         });
       });
     });

@@ -7,7 +7,6 @@
 
 #include <qkv/error.h>
 
-#include "base/checked.h"
 #include "base/message.h"
 #include "base/parallel.h"
 
@@ -82,8 +81,12 @@ Problem check(const View& q, const View& k, const View& v, const AttendOptions& 
   p.out_shape = shape_of(p.Tq, p.Dv);
   p.pair_shape = shape_of(p.Tq, p.Tk);
   p.lse_shape = q.rank() == 2 ? Shape{p.Tq} : q.rank() == 3 ? Shape{p.B, p.Tq} : Shape{p.B, p.H, p.Tq};
-  checked_mul(checked_mul(checked_mul(p.B, p.H, operation), p.Tq, operation), p.Tk, operation);
-  p.out_shape.elements();
+  std::int64_t pairs = 0, outputs = 0;
+  const auto overflows = [&](std::int64_t last, std::int64_t& product) {
+    return __builtin_mul_overflow(p.B, p.H, &product) || __builtin_mul_overflow(product, p.Tq, &product) ||
+           __builtin_mul_overflow(product, last, &product);
+  };
+  if (overflows(p.Tk, pairs) || overflows(p.Dv, outputs)) refuse("the sizes overflow: B * H * Tq * Tk and B * H * Tq * Dv must fit in 64 bits");
   p.out_dtype = options.out_dtype.value_or(q.dtype());
   if (!is_floating(p.out_dtype) || (p.out_dtype == Dtype::float64) != (p.compute == Dtype::float64)) {
     throw DtypeError(message(operation, ": out_dtype ", name_of(p.out_dtype), " does not go with ", name_of(p.compute),

@@ -94,7 +94,7 @@ void weigh(const WeighArgs<T>& args) {
   for (int i = 0; i < group; ++i) partial[i] = lowest;
   for (int at = 0; at < padded; at += group) {
     for (int i = 0; i < group; i += L) {
-      hn::Store(hn::Max(hn::Load(d, partial + i), hn::Load(d, args.scores + at + i)), d, partial + i);
+      hn::Store(max_of_numbers(hn::Load(d, partial + i), hn::Load(d, args.scores + at + i)), d, partial + i);
     }
   }
   for (int r = 0; r < lanes; ++r) {

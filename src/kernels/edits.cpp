@@ -40,7 +40,7 @@ HWY_INLINE void for_each_vector(const EditArgs<T>& args, Edit edit) {
     for (int j = args.first; j < args.last; ++j) {
       T* at = args.scores + j * args.lanes + v;
       const auto score = edit(hn::Load(d, at), hn::Set(d, static_cast<T>(j)), j * args.lanes + v, v);
-      highest = hn::Max(highest, score);
+      highest = max_of_numbers(highest, score);
       hn::Store(score, d, at);
     }
     if (args.row_max != nullptr) hn::Store(highest, d, args.row_max + v);

@@ -51,7 +51,7 @@ HWY_INLINE void score_tile(const ScoreArgs<T>& args, int j, Vec<T> (&highest)[ve
   T* scores = args.scores + j * vectors * L;
   for (int r = 0; r < keys; ++r) {
     for (int v = 0; v < vectors; ++v) {
-      if constexpr (with_max) highest[v] = hn::Max(highest[v], sum[r][v]);
+      if constexpr (with_max) highest[v] = max_of_numbers(highest[v], sum[r][v]);
       hn::Store(sum[r][v], d, scores + (r * vectors + v) * L);
     }
   }
@@ -104,7 +104,7 @@ void weigh_panel(const WeighArgs<T>& args) {
   Vec<T> minus_max[vectors], sum[vectors];
   for (int v = 0; v < vectors; ++v) {
     const auto before = hn::Load(d, args.max + v * L);
-    const auto now = hn::Max(before, hn::Load(d, args.row_max + v * L));
+    const auto now = max_of_numbers(before, hn::Load(d, args.row_max + v * L));
     // A row that has seen nothing yet has no maximum to subtract: its scores are all -inf, and -inf - 0 is what gives 0.
     const auto reference = hn::IfThenElse(hn::Eq(now, lowest), hn::Zero(d), now);
     minus_max[v] = hn::Neg(reference);

@@ -5,6 +5,8 @@
 
 #include <hwy/foreach_target.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "kernels/isa.h"
@@ -21,17 +23,17 @@ constexpr T infinity = std::numeric_limits<T>::infinity();
 template <class T>
 void add_bias(const T* bias, int count, T unit, T* target) {
   const Tag<T> d;
-  const auto excluded = hn::Set(d, -infinity<T>), lowest = hn::Set(d, std::numeric_limits<T>::lowest());
-  const auto factor = hn::Set(d, unit);
+  constexpr T largest = std::numeric_limits<T>::max();
+  const auto upper = hn::Set(d, largest), lower = hn::Set(d, -largest), factor = hn::Set(d, unit);
   int i = 0;
   for (; i + lanes_of<T> <= count; i += lanes_of<T>) {
     const auto b = hn::LoadU(d, bias + i);
-    const auto scaled = hn::IfThenElse(hn::Eq(b, excluded), b, at_least(d, hn::Mul(b, factor), lowest));
+    const auto bounded = hn::Max(lower, hn::Min(upper, hn::Mul(b, factor)));
+    const auto scaled = hn::IfThenElse(hn::Le(hn::Abs(b), upper), bounded, b);
     hn::StoreU(hn::Add(hn::LoadU(d, target + i), scaled), d, target + i);
   }
   for (; i < count; ++i) {
-    const T scaled = bias[i] * unit;
-    target[i] += bias[i] == -infinity<T> || !(scaled < std::numeric_limits<T>::lowest()) ? scaled : std::numeric_limits<T>::lowest();
+    target[i] += std::abs(bias[i]) <= largest ? std::clamp(bias[i] * unit, -largest, largest) : bias[i];
   }
 }
 
