@@ -11,7 +11,7 @@ set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 
 add_library(qkv_settings INTERFACE)
-target_compile_options(qkv_settings INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wpedantic)
+target_compile_options(qkv_settings INTERFACE -Wall -Wextra -Wconversion -Wsign-conversion -Wshadow -Wpedantic)
 if(QKV_WERROR)
   target_compile_options(qkv_settings INTERFACE -Werror)
 endif()
