@@ -37,7 +37,7 @@ void BlockLoop<T>::begin(const GroupOf& group, KeyRange keys, Until until) {
   for (int p = 0; p < static_cast<int>(panels_.size()); ++p) {
     pack_queries(p);
     find_ranges(p, keys);
-    std::fill_n(max(p), strategy_.max_lanes, minus_infinity<T>);
+    std::fill_n(reference(p), strategy_.max_lanes, minus_infinity<T>);
     std::fill_n(sum(p), strategy_.max_lanes, T(0));
   }
   if (problem_.mask.has_pairs() && !tables_valid_) std::fill_n(w_.tables, panels_.size() * static_cast<std::size_t>(w_.blocks), PairTable{PairState::unknown});
@@ -390,7 +390,7 @@ void BlockLoop<T>::pool_block(int p) {
   PanelState& state = states_[static_cast<std::size_t>(p)];
   const bool select = part.excludes() && !values_finite();
   if (select) mark_excluded(p);  // in the weights a pair's 0 may also be a small weight
-  strategy_.weigh({w_.scores, panel.lanes, part.keys, w_.row_max, max(p), sum(p), w_.rescale, to_log2_});
+  strategy_.weigh({w_.scores, panel.lanes, part.keys, w_.row_max, reference(p), sum(p), w_.rescale, to_log2_});
   const std::size_t size = values_.staged ? sizeof(T) : size_of(problem_.v.dtype());
   kernels::PoolArgs<T> args{w_.scores,
                             panel.lanes,

@@ -32,7 +32,7 @@ class BlockLoop {
   // Packs the group's queries and finds their ranges of keys within `keys`.
   void begin(const GroupOf& group, KeyRange keys, Until until = Until::masked);
 
-  // The whole pass: afterwards max(p), sum(p) and sums(p) hold panel p's state.
+  // The whole pass: afterwards reference(p), sum(p) and sums(p) hold panel p's state.
   void pool_all();
 
   // Calls visit(panel, first key, keys) for every block in which the panel sees something; scores() then holds the
@@ -41,7 +41,7 @@ class BlockLoop {
 
   std::span<const Panel> panels() const { return panels_; }
   std::int64_t head() const { return group_.unit * strategy_.unit_heads; }  // the unit's first
-  T* max(int p) const { return w_.max + p * strategy_.max_lanes; }
+  T* reference(int p) const { return w_.reference + p * strategy_.max_lanes; }
   T* sum(int p) const { return w_.sum + p * strategy_.max_lanes; }
   T* sums(int p) const { return w_.sums + p * w_.panel_sums; }
   // Whether the masks exclude some pair of the block in hand, for the panel; if so, excluded()[j * lanes + r] is -inf

@@ -25,19 +25,18 @@ constexpr T quiet_nan = std::numeric_limits<T>::quiet_NaN();
 template <class T>
 void Finish<T>::write(const PanelResult<T>& result) {
   const Panel& panel = result.panel;
-  // max is in the units of the scores: natural, or multiplied by log2(e).
-  const double to_natural = problem_.natural_scores() ? 1.0 : std::numbers::ln2;
   for (int r = 0; r < panel.rows(); ++r) {
     const std::int64_t head = result.head + panel.first_head + r / panel.queries;
     const std::int64_t query = panel.first_query + r % panel.queries;
-    const RowKind kind = kind_of(result.started ? result.max[r] : -infinity<T>, result.started, result.of.batch, head, query);
+    const RowKind kind = kind_of(result.started ? result.reference[r] : -infinity<T>, result.started, result.of.batch, head, query);
     double lse = -infinity<double>;
     if (kind == RowKind::empty) {
       write_empty(result.of.batch, head, query);
     } else {
       const T factor = kind == RowKind::nan ? quiet_nan<T> : T(1) / result.sum[r];
       lse = kind == RowKind::nan ? quiet_nan<double>
-                                 : static_cast<double>(result.max[r]) * to_natural + std::log(static_cast<double>(result.sum[r]));
+                                 : static_cast<double>(result.reference[r]) * std::numbers::ln2 +
+                                       std::log(static_cast<double>(result.sum[r]));
       write_out(result.sums + r * result.sum_stride, factor, result.of.batch, head, query);
     }
     if (const MutableView& view = results_.lse) {
@@ -52,10 +51,10 @@ void Finish<T>::write_out(const T* row, T factor, std::int64_t batch, std::int64
   store_row(row, problem_.Dv, factor, out, batch * out.stride(0) + head * out.stride(1) + query * out.stride(2), out.stride(3));
 }
 
-// A maximum of -inf is a row that sees nothing, or one whose scores are all -inf: only the mask can tell.
+// A reference of -inf is a row that sees nothing, or one whose scores are all -inf or NaN: only the mask can tell.
 template <class T>
-typename Finish<T>::RowKind Finish<T>::kind_of(T max, bool started, std::int64_t batch, std::int64_t head, std::int64_t query) {
-  if (max != -infinity<T>) return RowKind::regular;
+typename Finish<T>::RowKind Finish<T>::kind_of(T reference, bool started, std::int64_t batch, std::int64_t head, std::int64_t query) {
+  if (reference != -infinity<T>) return RowKind::regular;
   return started && sees_any(batch, head, query) ? RowKind::nan : RowKind::empty;
 }
 
@@ -115,7 +114,7 @@ const T* Finish<T>::uniform_value(std::int64_t batch, std::int64_t key_head) {
 }
 
 template <class T>
-void Finish<T>::write_pairs(const GroupOf& group, const T* max, const T* sum) {
+void Finish<T>::write_pairs(const GroupOf& group, const T* reference, const T* sum) {
   BlockLoop<T> loop(problem_, strategy_, w_);
   const std::int64_t lanes = strategy_.max_lanes;
   const auto for_each_row = [&](int p, auto each) {
@@ -154,7 +153,7 @@ void Finish<T>::write_pairs(const GroupOf& group, const T* max, const T* sum) {
     for (int p = 0; p < static_cast<int>(loop.panels().size()); ++p) {
       for_each_row(p, [&](int r, std::int64_t head, std::int64_t query) {
         RowKind& kind = kinds[static_cast<std::size_t>(p * lanes + r)];
-        kind = kind_of(max[p * lanes + r], true, group.batch, head, query);
+        kind = kind_of(reference[p * lanes + r], true, group.batch, head, query);
         const T value = kind == RowKind::empty ? empty_weight() : T(0);
         write_row(view, head, query, 0, problem_.Tk, [&](std::int64_t) { return value; });
       });
@@ -163,10 +162,10 @@ void Finish<T>::write_pairs(const GroupOf& group, const T* max, const T* sum) {
       const int stride = loop.panels()[static_cast<std::size_t>(p)].lanes;
       T* weights = loop.scores();
       const bool excludes = loop.mark_excluded(p);
-      // With the final maxima as the running ones, weigh gives the final exponentials.
-      std::copy_n(max + p * lanes, stride, loop.max(p));
-      std::copy_n(max + p * lanes, stride, w_.row_max);
-      strategy_.weigh({weights, stride, keys, w_.row_max, loop.max(p), loop.sum(p), w_.rescale, loop.to_log2()});
+      // With the final references as the running ones, weigh gives the final exponentials.
+      std::copy_n(reference + p * lanes, stride, loop.reference(p));
+      std::fill_n(w_.row_max, stride, -infinity<T>);
+      strategy_.weigh({weights, stride, keys, w_.row_max, loop.reference(p), loop.sum(p), w_.rescale, loop.to_log2()});
       for_each_row(p, [&](int r, std::int64_t head, std::int64_t query) {
         const RowKind kind = kinds[static_cast<std::size_t>(p * lanes + r)];
         if (kind == RowKind::empty) return;

@@ -21,7 +21,7 @@ struct Workspace {
     panel_sums = s.max_rows * s.value_width(problem);
     queries = take<T>(group * panel_queries);
     sums = take<T>(group * panel_sums);
-    for (T** per_row : {&max, &sum}) *per_row = take<T>(group * lanes);
+    for (T** per_row : {&reference, &sum}) *per_row = take<T>(group * lanes);
     for (T** per_row : {&rescale, &row_max, &positions, &slopes, &begins, &ends}) *per_row = take<T>(lanes);
     first = take<std::int64_t>(group * lanes);
     last = take<std::int64_t>(group * lanes);
@@ -52,7 +52,7 @@ struct Workspace {
   std::int64_t blocks = 0;  // tables of pairs that are kept per panel: all blocks of keys, or the one in hand
   T* queries;    // per panel of the group: packed and scaled
   T* sums;       // per panel: [rows][value width]
-  T *max, *sum;  // per panel: the state of weigh
+  T *reference, *sum;  // per panel: the state of weigh
   T *rescale, *row_max, *positions, *slopes, *begins, *ends;  // of the panel in hand, per lane
   std::int64_t *first, *last;  // per panel: the range of keys of each row
   T* scores;                   // the block in hand

@@ -44,14 +44,15 @@ struct EditArgs {
   T cap = 0;  // score = cap * tanh(score / cap)
 };
 
-// Turns scores into weights 2^((score - max) * to_log2) relative to the rows' running maxima.
+// Turns scores into weights 2^(score * to_log2 - reference), where a row's reference is the least integer that is not
+// below its running maximum: an integer, so that nothing is rounded when it is subtracted and when it changes.
 template <class T>
 struct WeighArgs {
   T* scores;  // becomes the weights
   int lanes;
   int keys;
   const T* row_max;  // [lanes], of this block; panel only, decode finds it itself
-  T* max;            // [lanes], running; -inf at first
+  T* reference;      // [lanes], running; -inf at first, and as long as all scores were -inf or NaN
   T* sum;            // [lanes], running sum of weights; 0 at first
   T* rescale;        // [lanes], what earlier sums must be multiplied by
   T to_log2;         // 1 where scores come multiplied by log2(e)

@@ -10,6 +10,7 @@
 #include <hwy/foreach_target.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -90,29 +91,35 @@ void weigh(const WeighArgs<T>& args) {
   for (int i = args.keys * lanes; i < padded; ++i) args.scores[i] = lowest;
 
   HWY_ALIGN T partial[decode_pad * decode_rows];
-  HWY_ALIGN T minus_max[decode_pad * decode_rows];
+  HWY_ALIGN T references[decode_pad * decode_rows];
   for (int i = 0; i < group; ++i) partial[i] = lowest;
   for (int at = 0; at < padded; at += group) {
     for (int i = 0; i < group; i += L) {
       hn::Store(max_of_numbers(hn::Load(d, partial + i), hn::Load(d, args.scores + at + i)), d, partial + i);
     }
   }
+  HWY_ALIGN T subtracted[decode_pad * decode_rows];
   for (int r = 0; r < lanes; ++r) {
-    T now = args.max[r];
-    for (int i = r; i < group; i += lanes) now = std::max(now, partial[i]);
-    // A row that has seen nothing has no maximum to subtract; see panel.cpp.
+    T highest = lowest;
+    for (int i = r; i < group; i += lanes) highest = std::max(highest, partial[i]);
+    const T before = args.reference[r], now = std::max(before, std::ceil(highest * args.to_log2));
+    // A row that has seen nothing has no maximum; see panel.cpp, for what is large too.
     const T reference = now == lowest ? T(0) : now;
-    const T step = (args.max[r] - reference) * args.to_log2;
-    args.rescale[r] = hn::GetLane(exp2(d, hn::Set(d, step)));
-    args.max[r] = now;
-    for (int i = r; i < group; i += lanes) minus_max[i] = -reference;
+    const bool large = !(std::abs(reference) <= Exp2<Tag<T>>::max_reference);
+    args.rescale[r] = hn::GetLane(exp2(d, hn::Set(d, before - reference)));
+    args.reference[r] = now;
+    for (int i = r; i < group; i += lanes) {
+      references[i] = large ? T(0) : reference;
+      subtracted[i] = large ? reference : T(0);
+    }
   }
   const auto to_log2 = hn::Set(d, args.to_log2);
   for (int i = 0; i < group; i += L) {
-    const auto minus = hn::Load(d, minus_max + i);
+    const Exp2<Tag<T>> exponential(d, hn::Load(d, references + i));
+    const auto minus = hn::Load(d, subtracted + i);
     auto sum = hn::Zero(d);
     for (int at = i; at < padded; at += group) {
-      const auto weight = exp2(d, hn::Mul(hn::Add(hn::Load(d, args.scores + at), minus), to_log2));
+      const auto weight = exponential(d, hn::Sub(hn::Mul(hn::Load(d, args.scores + at), to_log2), minus));
       sum = hn::Add(sum, weight);
       hn::Store(weight, d, args.scores + at);
     }

@@ -10,7 +10,9 @@
 #include <hwy/foreach_target.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <utility>
 
 #include "kernels/block.h"
 #include "kernels/isa.h"
@@ -95,37 +97,52 @@ void score(const ScoreArgs<T>& args) {
 
 // Two passes per block: the row maxima are known before the first 2^x. (A single pass with the maximum of earlier blocks
 // was equal within noise and overflows with scores of 100 and more.)
-template <int vectors, class T>
+template <int vectors, bool natural, class T>
 void weigh_panel(const WeighArgs<T>& args) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
   const auto lowest = hn::Set(d, -std::numeric_limits<T>::infinity());
   const auto to_log2 = hn::Set(d, args.to_log2);
-  Vec<T> minus_max[vectors], sum[vectors];
+  const auto log2 = [&](Vec<T> score) { return natural ? hn::Mul(score, to_log2) : score; };
+  Vec<T> reference[vectors], sum[vectors];
+  bool large = false;
   for (int v = 0; v < vectors; ++v) {
-    const auto before = hn::Load(d, args.max + v * L);
-    const auto now = max_of_numbers(before, hn::Load(d, args.row_max + v * L));
-    // A row that has seen nothing yet has no maximum to subtract: its scores are all -inf, and -inf - 0 is what gives 0.
-    const auto reference = hn::IfThenElse(hn::Eq(now, lowest), hn::Zero(d), now);
-    minus_max[v] = hn::Neg(reference);
-    hn::Store(now, d, args.max + v * L);
-    hn::Store(exp2(d, hn::Mul(hn::Sub(before, reference), to_log2)), d, args.rescale + v * L);
+    const auto before = hn::Load(d, args.reference + v * L);
+    const auto now = max_of_numbers(before, hn::Ceil(log2(hn::Load(d, args.row_max + v * L))));
+    // A row that has seen nothing yet has no maximum: its scores are all -inf, and any reference gives 0.
+    reference[v] = hn::IfThenElse(hn::Eq(now, lowest), hn::Zero(d), now);
+    large |= !hn::AllTrue(d, hn::Le(hn::Abs(reference[v]), hn::Set(d, Exp2<Tag<T>>::max_reference)));
+    hn::Store(now, d, args.reference + v * L);
+    hn::Store(exp2(d, hn::Sub(before, reference[v])), d, args.rescale + v * L);
     sum[v] = hn::Zero(d);
   }
-  T* scores = args.scores;
-  const auto row = [&](T* at, auto scaled) {
-    for (int v = 0; v < vectors; ++v) {
-      auto x = hn::Add(hn::Load(d, at + v * L), minus_max[v]);
-      if constexpr (decltype(scaled)::value) x = hn::Mul(x, to_log2);
-      const auto weight = exp2(d, x);
-      sum[v] = hn::Add(sum[v], weight);
-      hn::Store(weight, d, at + v * L);
+  if (HWY_UNLIKELY(large)) {
+    // Rare: scores beyond a million have no fraction worth keeping, and the subtraction comes first.
+    for (int j = 0; j < args.keys; ++j) {
+      for (int v = 0; v < vectors; ++v) {
+        T* at = args.scores + (j * vectors + v) * L;
+        hn::Store(hn::Sub(log2(hn::Load(d, at)), reference[v]), d, at);
+      }
+    }
+    for (int v = 0; v < vectors; ++v) reference[v] = hn::Zero(d);
+  }
+  const auto weigh_rows = [&](auto from) {
+    const auto exponentials = [&]<std::size_t... v>(std::index_sequence<v...>) {
+      return std::array<Exp2<Tag<T>>, vectors>{Exp2<Tag<T>>(d, reference[v])...};
+    }(std::make_index_sequence<vectors>());
+    for (int j = 0; j < args.keys; ++j) {
+      for (int v = 0; v < vectors; ++v) {
+        T* at = args.scores + (j * vectors + v) * L;
+        const auto weight = exponentials[static_cast<std::size_t>(v)](d, from(hn::Load(d, at)));
+        sum[v] = hn::Add(sum[v], weight);
+        hn::Store(weight, d, at);
+      }
     }
   };
-  if (args.to_log2 == T(1)) {
-    for (int j = 0; j < args.keys; ++j) row(scores + j * vectors * L, std::false_type());
+  if (HWY_UNLIKELY(large)) {
+    weigh_rows([](Vec<T> score) { return score; });
   } else {
-    for (int j = 0; j < args.keys; ++j) row(scores + j * vectors * L, std::true_type());
+    weigh_rows(log2);
   }
   for (int v = 0; v < vectors; ++v) {
     const auto before = hn::Mul(hn::Load(d, args.sum + v * L), hn::Load(d, args.rescale + v * L));
@@ -136,10 +153,13 @@ void weigh_panel(const WeighArgs<T>& args) {
 template <class T>
 void weigh(const WeighArgs<T>& args) {
   constexpr int L = lanes_of<T>;
-  if (args.lanes == L) return weigh_panel<1>(args);
+  const auto run = [&]<int vectors>() {
+    args.to_log2 == T(1) ? weigh_panel<vectors, false>(args) : weigh_panel<vectors, true>(args);
+  };
+  if (args.lanes == L) return run.template operator()<1>();
   if constexpr (max_vectors > 1) {
-    if (args.lanes == 2 * L) return weigh_panel<2>(args);
-    weigh_panel<3>(args);
+    if (args.lanes == 2 * L) return run.template operator()<2>();
+    run.template operator()<3>();
   }
 }
 

@@ -10,7 +10,9 @@
 
 #include <hwy/highway.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <type_traits>
 
 HWY_BEFORE_NAMESPACE();
@@ -42,51 +44,71 @@ HWY_INLINE V max_of_numbers(V highest, V x) {
   return hn::Max(x, highest);
 }
 
-// 2^x for x <= 127: relative error 8e-8 (float), 3e-16 (double) where the result is normal. Below the least normal
-// number the result is exactly 0, for -inf too; NaN, of any payload, stays NaN.
-//
-// x = n + f with |f| <= 1/2. Adding `shift` leaves n plus the exponent's bias in the low bits of the sum; moved to the
-// exponent's place these are 2^n, and 0 for the least n. The product with that, rather than an integer addition to the
-// exponent, is what keeps NaN and gives exact zeros; it costs the same.
-HWY_INLINE Vec<float> exp2(Tag<float> d, Vec<float> x) {
-  const hn::RebindToUnsigned<Tag<float>> du;
-  x = at_least(d, x, hn::Set(d, -127.0f));
-  const auto shift = hn::Set(d, 12582912.0f + 127.0f);
-  const auto sum = hn::Add(x, shift);
-  const auto f = hn::Sub(x, hn::Sub(sum, shift));
-  // Minimax for the relative error on [-1/2, 1/2].
-  auto p = hn::Set(d, 1.5355012e-4f);
-  p = hn::MulAdd(p, f, hn::Set(d, 1.3398891e-3f));
-  p = hn::MulAdd(p, f, hn::Set(d, 9.618431e-3f));
-  p = hn::MulAdd(p, f, hn::Set(d, 5.5503324e-2f));
-  p = hn::MulAdd(p, f, hn::Set(d, 2.4022648e-1f));
-  p = hn::MulAdd(p, f, hn::Set(d, 6.931472e-1f));
-  p = hn::MulAdd(p, f, hn::Set(d, 1.0f));
-  return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, sum))));
-}
+// Constants of the format of T, for exp2.
+template <class T>
+struct Exp2Format;
+template <>
+struct Exp2Format<float> {
+  static constexpr int fraction_bits = 23;
+  static constexpr float lowest = -127;             // the exponent that stands for 0
+  static constexpr float shift = 12582912.0f + 127;  // 1.5 * 2^23: a sum with it has no fraction; and the bias
+  // Minimax for the relative error on [-1/2, 1/2], the constant term being 1. One degree less would have 9e-8 instead
+  // of 2e-9, as much as everything else together.
+  static constexpr float polynomial[] = {1.5355012e-4f, 1.3398891e-3f, 9.618431e-3f, 5.5503324e-2f, 2.4022648e-1f, 6.931472e-1f};
+};
+template <>
+struct Exp2Format<double> {
+  static constexpr int fraction_bits = 52;
+  static constexpr double lowest = -1023;
+  static constexpr double shift = 6755399441055744.0 + 1023;
+  // The Taylor series: ln(2)^i / i!, whose first omitted term is below 5e-18 on [-1/2, 1/2].
+  static constexpr double polynomial[] = {1.3691488853904129e-12, 2.5678435993488206e-11, 4.4455382718708116e-10,
+                                          7.0549116208011234e-9,  1.0178086009239699e-7,  1.3215486790144309e-6,
+                                          1.5252733804059840e-5,  1.5403530393381609e-4,  1.3333558146428443e-3,
+                                          9.6181291076284772e-3,  5.5504108664821580e-2,  2.4022650695910071e-1,
+                                          6.9314718055994531e-1};
+};
 
-HWY_INLINE Vec<double> exp2(Tag<double> d, Vec<double> x) {
-  const hn::RebindToUnsigned<Tag<double>> du;
-  x = at_least(d, x, hn::Set(d, -1023.0));
-  const auto shift = hn::Set(d, 6755399441055744.0 + 1023.0);
-  const auto sum = hn::Add(x, shift);
-  const auto f = hn::Sub(x, hn::Sub(sum, shift));
-  // The Taylor series of 2^f: ln(2)^i / i!, whose first omitted term is below 5e-18 on [-1/2, 1/2].
-  auto p = hn::Set(d, 1.3691488853904129e-12);
-  p = hn::MulAdd(p, f, hn::Set(d, 2.5678435993488206e-11));
-  p = hn::MulAdd(p, f, hn::Set(d, 4.4455382718708116e-10));
-  p = hn::MulAdd(p, f, hn::Set(d, 7.0549116208011234e-9));
-  p = hn::MulAdd(p, f, hn::Set(d, 1.0178086009239699e-7));
-  p = hn::MulAdd(p, f, hn::Set(d, 1.3215486790144309e-6));
-  p = hn::MulAdd(p, f, hn::Set(d, 1.5252733804059840e-5));
-  p = hn::MulAdd(p, f, hn::Set(d, 1.5403530393381609e-4));
-  p = hn::MulAdd(p, f, hn::Set(d, 1.3333558146428443e-3));
-  p = hn::MulAdd(p, f, hn::Set(d, 9.6181291076284772e-3));
-  p = hn::MulAdd(p, f, hn::Set(d, 5.5504108664821580e-2));
-  p = hn::MulAdd(p, f, hn::Set(d, 2.4022650695910071e-1));
-  p = hn::MulAdd(p, f, hn::Set(d, 6.9314718055994531e-1));
-  p = hn::MulAdd(p, f, hn::Set(d, 1.0));
-  return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<52>(hn::BitCast(du, sum))));
+// 2^(x - reference) for an integer reference, |reference| <= max_reference, and x - reference <= 127: relative error 8e-8
+// (float), 3e-16 (double) where the result is normal. Below the least normal number the result is exactly 0, for -inf
+// too; NaN, of any payload, stays NaN.
+//
+// x = n + f with |f| <= 1/2, exactly. Adding `shift` leaves n - reference plus the exponent's bias in the low bits of the
+// sum; moved to the exponent's place these are 2^(n - reference), and 0 for the least. That x - reference is never formed
+// saves its rounding, which is as large as that of the whole dot product. The product with the power of two, rather than
+// an integer addition to the exponent, keeps NaN and gives exact zeros; it costs the same.
+template <class D>
+class Exp2 {
+ public:
+  using T = hn::TFromD<D>;
+  using V = hn::Vec<D>;
+  static constexpr T max_reference = T(1 << 20);
+
+  HWY_INLINE Exp2(D d, V reference)
+      : lowest_(hn::Add(reference, hn::Set(d, Format::lowest))), shift_(hn::Sub(hn::Set(d, Format::shift), reference)) {}
+
+  HWY_INLINE V operator()(D d, V x) const {
+    x = at_least(d, x, lowest_);
+    const V sum = hn::Add(x, shift_);
+    const V f = hn::Sub(x, hn::Sub(sum, shift_));
+    V p = hn::Set(d, Format::polynomial[0]);
+    for (std::size_t i = 1; i < std::size(Format::polynomial); ++i) {
+      p = hn::MulAdd(p, f, hn::Set(d, Format::polynomial[i]));
+    }
+    p = hn::MulAdd(p, f, hn::Set(d, T(1)));
+    const hn::RebindToUnsigned<D> bits;
+    return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<Format::fraction_bits>(hn::BitCast(bits, sum))));
+  }
+
+ private:
+  using Format = Exp2Format<T>;
+  V lowest_, shift_;
+};
+
+// 2^x for x <= 127; see above.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V exp2(D d, V x) {
+  return Exp2<D>(d, hn::Zero(d))(d, x);
 }
 
 // tanh(x), relative error 3e-7 (float), 2e-15 (double); NaN stays NaN.
