@@ -4,7 +4,8 @@
   readme_test.py PREFIX COMPILER
 
 A block marked `cpp` is a whole program, and the next block, marked `text`, is what it prints. A block marked `cmake`
-is part of the consumer project that consumer_test.py builds."""
+is part of the consumer project that consumer_test.py builds. A block marked `console` is a command `$ qkv ...` and part
+of what it prints."""
 import pathlib
 import re
 import sys
@@ -38,6 +39,14 @@ class Readme(unittest.TestCase):
                 file = pathlib.Path(folder, "snippet.cpp")
                 file.write_text(source, encoding="utf-8")
                 self.assertEqual(installed.compile_and_run(COMPILER, PREFIX, file, pathlib.Path(folder, "snippet")), stated)
+
+    def test_every_command_prints_what_is_shown(self):
+        sessions = [content for language, content in self.blocks if language == "console"]
+        self.assertGreater(len(sessions), 0)
+        for session in sessions:
+            command, _, shown = session.partition("\n")
+            self.assertRegex(command, r"^\$ qkv ")
+            self.assertIn(shown, installed.run(pathlib.Path(PREFIX, "bin/qkv"), *command.split()[2:]))
 
     def test_the_cmake_lines_are_those_of_the_consumer_that_is_built(self):
         consumer = (ROOT / "tests/consumer/CMakeLists.txt").read_text(encoding="utf-8")
