@@ -105,11 +105,11 @@ TEST(MaskedSoftmax, TakesAnyStrides) {
 TEST(MaskedSoftmax, RefusesWhatMakesNoSense) {
   const Tensor scores = random_tensor({2, 3, 4}, 1);
   const Tensor three({3}, Dtype::int64), floats({2}), five = Tensor::of<std::int64_t>({1, 5}, {2}),
-                                                      zero({2}, Dtype::int64);
-  expect_error<ShapeError>([&] { masked_softmax(scores, three); }, {"masked_softmax", "[3]", "[2, 3, 4]"});
+                                                      zero({2}, Dtype::int64), integers({2, 3, 4}, Dtype::int64);
+  expect_error<ShapeError>([&] { masked_softmax(scores, three); }, {"masked_softmax", "[3]", "B = 2", "Tq = 3"});
   expect_error<DtypeError>([&] { masked_softmax(scores, floats); }, {"masked_softmax", "float32"});
   expect_error<ShapeError>([&] { masked_softmax(scores, five); }, {"masked_softmax", "5", "4"});
-  expect_error<DtypeError>([&] { masked_softmax(zero); }, {"masked_softmax", "int64"});
+  expect_error<DtypeError>([&] { masked_softmax(integers); }, {"masked_softmax", "int64"});
   expect_error<ShapeError>([&] { masked_softmax(random_tensor({4}, 1)); }, {"masked_softmax", "[4]"});
   expect_error<OptionError>([&] { masked_softmax(scores, zero, OnEmpty::error); }, {"masked_softmax"});
 }

@@ -1,0 +1,213 @@
+// kernels/functions_test.cpp: e^x and tanh on vectors: how accurate they are, and what they make of what is no number.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/functions_test.cpp"
+#include "kernels/targets.h"
+
+#include <hwy/foreach_target.h>
+
+#include "kernels/isa.h"
+#include "kernels/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkv::kernels::HWY_NAMESPACE {
+namespace {
+
+// x[i] = f(x[i]), count a multiple of 16.
+template <class T>
+void exp_all(T* x, std::size_t count) {
+  const Tag<T> d;
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) hn::StoreU(exp(d, hn::LoadU(d, x + i)), d, x + i);
+}
+template <class T>
+void tanh_all(T* x, std::size_t count) {
+  const Tag<T> d;
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) hn::StoreU(tanh(d, hn::LoadU(d, x + i)), d, x + i);
+}
+
+template <class T>
+struct Functions {
+  void (*exp)(T*, std::size_t);
+  void (*tanh)(T*, std::size_t);
+};
+template <class T>
+constexpr Functions<T> functions = {exp_all<T>, tanh_all<T>};
+
+}  // namespace
+}  // namespace qkv::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "support/isas.h"
+#include "support/random.h"
+
+namespace qkv::kernels {
+namespace {
+
+// Each target has a type of its own for its table, so the function is what is picked.
+template <class T>
+using Function = void (*)(T*, std::size_t);
+template <class T>
+std::vector<T> apply(Function<T> function, std::vector<T> x) {
+  const std::size_t count = x.size();
+  x.resize((count + 15) / 16 * 16, T(0));
+  function(x.data(), x.size());
+  x.resize(count);
+  return x;
+}
+template <class T>
+std::vector<T> exp_of(const std::vector<T>& x) {
+  return apply<T>(QKV_PICK(functions<T>.exp), x);
+}
+template <class T>
+std::vector<T> tanh_of(const std::vector<T>& x) {
+  return apply<T>(QKV_PICK(functions<T>.tanh), x);
+}
+
+// Numbers from low to high: evenly spaced ones, and as many whose exponents are evenly spaced, of both signs, so that
+// the neighbourhood of 0 is not missed.
+template <class T>
+std::vector<T> sample(double low, double high) {
+  constexpr int count = 400'000;
+  std::vector<T> x;
+  test::Random random(1);
+  for (int i = 0; i < count; ++i) x.push_back(static_cast<T>(low + (high - low) * random.uniform()));
+  for (int i = 0; i < count; ++i) {
+    const double share = std::exp2(-40 * random.uniform());
+    x.push_back(static_cast<T>(share * (random.chance(0.5) ? high : low)));
+  }
+  return x;
+}
+
+// How good a function must be: relative error at most fixed + growing * |x|. As vector-inl.h and docs/numerics.md
+// state.
+struct Bound {
+  double fixed, growing;
+};
+template <class T>
+struct Stated;
+template <>
+struct Stated<float> {
+  static constexpr Bound exp = {8e-8, 2e-8}, exp_baseline = {1.2e-7, 8e-8}, tanh = {3e-7, 0};
+  static constexpr double least = -87.33, most = 88;  // e^x is normal between them
+};
+template <>
+struct Stated<double> {
+  static constexpr Bound exp = {3e-16, 2e-17}, exp_baseline = {3e-16, 1.5e-16}, tanh = {2e-15, 0};
+  static constexpr double least = -708.39, most = 709;
+};
+
+// The largest error as a multiple of what is allowed, against a function of long double, which is exact enough for both
+// types.
+template <class T, class Exact>
+double share_of_bound(const std::vector<T>& x, const std::vector<T>& y, Bound bound, Exact exact) {
+  double largest = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const auto at = static_cast<long double>(x[i]);
+    const long double e = exact(at), error = std::abs(static_cast<long double>(y[i]) - e) / (e == 0 ? 1 : std::abs(e));
+    const auto share = static_cast<double>(error) / (bound.fixed + bound.growing * static_cast<double>(std::abs(at)));
+    if (!(share <= largest)) largest = share;  // NaN is the largest of all
+  }
+  return largest;
+}
+
+template <class T>
+class FunctionsOf : public testing::Test {};
+using Types = testing::Types<float, double>;
+TYPED_TEST_SUITE(FunctionsOf, Types);
+
+TYPED_TEST(FunctionsOf, ExpHasTheStatedErrorWhereItsResultIsNormal) {
+  test::on_every_isa([] {
+    using S = Stated<TypeParam>;
+    const auto exact = [](long double v) { return std::exp(v); };
+    const Bound bound = current_isa() == Isa::baseline ? S::exp_baseline : S::exp;
+    const auto everywhere = sample<TypeParam>(S::least, S::most), close = sample<TypeParam>(-1, 1);
+    EXPECT_LE(share_of_bound(everywhere, exp_of(everywhere), bound, exact), 1);
+    EXPECT_LE(share_of_bound(close, exp_of(close), bound, exact), 1);
+  });
+}
+
+TYPED_TEST(FunctionsOf, TanhHasTheStatedError) {
+  test::on_every_isa([] {
+    const auto exact = [](long double v) { return std::tanh(v); };
+    for (const double range : {1.0, 30.0}) {
+      const auto x = sample<TypeParam>(-range, range);
+      EXPECT_LE(share_of_bound(x, tanh_of(x), Stated<TypeParam>::tanh, exact), 1);
+    }
+  });
+}
+
+TYPED_TEST(FunctionsOf, ExpOfZeroIsExactlyOne) {
+  test::on_every_isa([] {
+    for (const TypeParam y : exp_of<TypeParam>({TypeParam(0), -TypeParam(0)})) ASSERT_EQ(y, 1);
+  });
+}
+
+TYPED_TEST(FunctionsOf, ExpOfWhatIsFarBelowIsExactlyZero) {
+  test::on_every_isa([] {
+    using Limits = std::numeric_limits<TypeParam>;
+    const auto least = static_cast<TypeParam>(Stated<TypeParam>::least);
+    for (const TypeParam y :
+         exp_of<TypeParam>({least - 1, least - 2, least * 2, least * 1000, -Limits::max(), -Limits::infinity()})) {
+      ASSERT_TRUE(y == 0 && !std::signbit(y)) << y;
+    }
+    // Between there and the least normal number it is never more than that, and never negative.
+    for (int step = 2; step < 100; ++step) {
+      const TypeParam y = exp_of<TypeParam>({least - static_cast<TypeParam>(step) / 100})[0];
+      ASSERT_GE(y, 0);
+      ASSERT_LE(y, Limits::min());
+    }
+  });
+}
+
+template <class T>
+std::vector<T> nans() {
+  std::vector<T> all = {std::numeric_limits<T>::quiet_NaN(), -std::numeric_limits<T>::quiet_NaN(),
+                        std::numeric_limits<T>::signaling_NaN()};
+  if constexpr (sizeof(T) == 4) {
+    for (const std::uint32_t bits : {0x7fc00001u, 0xffc00000u, 0x7f800001u, 0x7fffffffu, 0xffffffffu, 0xff812345u}) {
+      all.push_back(std::bit_cast<T>(bits));
+    }
+  } else {
+    for (const std::uint64_t bits :
+         {0x7ff8000000000001u, 0xfff8000000000000u, 0x7ff0000000000001u, 0xffffffffffffffffu}) {
+      all.push_back(std::bit_cast<T>(bits));
+    }
+  }
+  return all;
+}
+
+TYPED_TEST(FunctionsOf, NanOfAnyPayloadStaysNan) {
+  test::on_every_isa([] {
+    for (const TypeParam y : exp_of(nans<TypeParam>())) ASSERT_TRUE(std::isnan(y));
+    for (const TypeParam y : tanh_of(nans<TypeParam>())) ASSERT_TRUE(std::isnan(y));
+  });
+}
+
+TYPED_TEST(FunctionsOf, TanhEndsAtOneAndIsOdd) {
+  test::on_every_isa([] {
+    using Limits = std::numeric_limits<TypeParam>;
+    const auto ends =
+        tanh_of<TypeParam>({Limits::infinity(), -Limits::infinity(), 1000, -1000, Limits::max(), -Limits::max()});
+    for (std::size_t i = 0; i < ends.size(); ++i) ASSERT_EQ(ends[i], i % 2 == 0 ? 1 : -1);
+    const auto zero = tanh_of<TypeParam>({TypeParam(0), -TypeParam(0)});
+    EXPECT_EQ(zero[0], 0);
+    EXPECT_EQ(zero[1], 0);
+    auto x = sample<TypeParam>(-3, 3);
+    const auto y = tanh_of(x);
+    for (TypeParam& v : x) v = -v;
+    const auto mirrored = tanh_of(x);
+    for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(mirrored[i], -y[i]) << x[i];
+  });
+}
+
+}  // namespace
+}  // namespace qkv::kernels
+#endif
