@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numbers>
 #include <type_traits>
 
 #include "attention/load.h"
@@ -22,8 +21,6 @@ BlockLoop<T>::BlockLoop(const Problem& problem, const Strategy<T>& strategy, Wor
     : problem_(problem),
       strategy_(strategy),
       w_(workspace),
-      unit_(problem.natural_scores() ? T(1) : std::numbers::log2e_v<T>),
-      to_log2_(problem.natural_scores() ? std::numbers::log2e_v<T> : T(1)),
       tables_valid_(tables_valid) {}
 
 template <class T>
@@ -37,7 +34,7 @@ void BlockLoop<T>::begin(const GroupOf& group, KeyRange keys, Until until) {
   for (int p = 0; p < static_cast<int>(panels_.size()); ++p) {
     pack_queries(p);
     find_ranges(p, keys);
-    std::fill_n(reference(p), strategy_.max_lanes, minus_infinity<T>);
+    std::fill_n(max(p), strategy_.max_lanes, minus_infinity<T>);
     std::fill_n(sum(p), strategy_.max_lanes, T(0));
   }
   if (problem_.mask.has_pairs() && !tables_valid_) std::fill_n(w_.tables, panels_.size() * static_cast<std::size_t>(w_.blocks), PairTable{PairState::unknown});
@@ -48,7 +45,7 @@ void BlockLoop<T>::pack_queries(int p) {
   const Panel& panel = panels_[static_cast<std::size_t>(p)];
   const View& q = problem_.q;
   const std::int64_t D = problem_.D;
-  const T scale = static_cast<T>(problem_.scale) * unit_;
+  const T scale = static_cast<T>(problem_.scale);
   const auto offset = [&](int r) {
     const std::int64_t h = head() + panel.first_head + r / panel.queries, i = panel.first_query + r % panel.queries;
     return group_.batch * q.stride(0) + h * q.stride(1) + i * q.stride(2);
@@ -122,9 +119,12 @@ void BlockLoop<T>::visit_scores(FunctionRef<void(int, std::int64_t, int)> visit)
   for (std::int64_t block = first / step * step; block < last; block += step) {
     if (!classify(block, std::min(block + step, end_))) continue;
     fetch(find_gaps());
+    // While this block is computed, the next one is brought to the second-level cache, a share with every panel.
+    const std::int64_t next = block + step, next_keys = std::clamp<std::int64_t>(last - next, 0, step);
     for (int p = 0; p < count; ++p) {
       const Part& part = parts_[static_cast<std::size_t>(p)];
       if (part.skip) continue;
+      if (!strategy_.decode) prefetch(next + next_keys * p / count, next + next_keys * (p + 1) / count);
       compute_scores(p);
       visit(p, part.first, part.keys);
     }
@@ -162,7 +162,7 @@ typename BlockLoop<T>::Part BlockLoop<T>::classify_panel(int p, std::int64_t blo
   PairTable& table = w_.tables[index];
   if (!strategy_.share_pairs || table.state == PairState::unknown) {
     table = fill_pairs<T>(problem_, {panels_[static_cast<std::size_t>(p)], group_.batch, head(), first(p), last(p)}, from,
-                          part.keys, unit_, {w_.pair_rows, w_.block, w_.kept}, added, seen);
+                          part.keys, {w_.pair_rows, w_.block, w_.kept}, added, seen);
   }
   part.table = table;
   part.added = added;
@@ -220,35 +220,72 @@ bool BlockLoop<T>::find_gaps() {
 // Finds the block's keys and values, or copies them.
 template <class T>
 void BlockLoop<T>::fetch(bool gaps) {
-  const std::int64_t key_head = head() / problem_.group;
   const auto direct = [&](const View& rows) {
-    const std::int64_t at = group_.batch * rows.stride(0) + key_head * rows.stride(1) + block_first_ * rows.stride(2);
-    return Rows{static_cast<const std::byte*>(rows.data()) + at * static_cast<std::int64_t>(size_of(rows.dtype())),
-                rows.stride(2), block_first_, false};
+    const std::int64_t at = group_.batch * rows.stride(0) + head() / problem_.group * rows.stride(1) + block_first_ * rows.stride(2);
+    return Rows{static_cast<const std::byte*>(rows.data()) + at * static_cast<std::int64_t>(size_of(rows.dtype())), rows.stride(2), false};
   };
-  keys_ = strategy_.keys_direct && !gaps ? direct(problem_.k) : stage(problem_.k, w_.keys, problem_.D, gaps);
+  if (strategy_.keys_direct && !gaps) {
+    keys_ = direct(problem_.k);
+  } else {
+    const std::int64_t D = problem_.D;
+    stage(problem_.k, gaps, [&](std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride) {
+      for (std::int64_t r = 0; r < count; ++r) std::copy_n(rows + r * stride, D, w_.keys + (row + r) * D);
+    });
+    keys_ = {w_.keys, D, true};
+  }
   // Where pairs are excluded, the values may have to be looked at as T.
   bool excludes = false;
   for (std::size_t p = 0; p < panels_.size(); ++p) excludes |= !parts_[p].skip && parts_[p].excludes();
-  const bool as_stored = strategy_.values_direct && !gaps && !(excludes && problem_.v.dtype() != dtype_of<T>);
-  values_ = as_stored ? direct(problem_.v) : stage(problem_.v, w_.values, strategy_.value_width(problem_), gaps);
+  const std::int64_t Dv = problem_.Dv, width = strategy_.value_width(problem_);
+  if (strategy_.values_direct && !gaps && !(excludes && problem_.v.dtype() != dtype_of<T>)) {
+    values_ = direct(problem_.v);
+  } else if (strategy_.decode) {
+    stage(problem_.v, gaps, [&](std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride) {
+      for (std::int64_t r = 0; r < count; ++r) std::copy_n(rows + r * stride, Dv, w_.values + (row + r) * width);
+    });
+    values_ = {w_.values, width, true};
+  } else {
+    const auto& kernels = kernels::panel_kernels<T>();
+    stage(problem_.v, gaps, [&](std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride) {
+      kernels.spread({rows, stride, static_cast<int>(count), static_cast<int>(Dv), w_.values + row * kernels.strip, w_.strip_stride});
+    });
+    values_ = {w_.values, kernels.strip, true};
+  }
   finite_ = Finite::unknown;
 }
 
+// Hands over the block's rows as T: all at once where they can be taken as they lie, else one by one, with zeros for
+// those that must not be read.
 template <class T>
-typename BlockLoop<T>::Rows BlockLoop<T>::stage(const View& rows, T* target, std::int64_t width, bool gaps) const {
-  const std::int64_t count = rows.extent(3), key_head = head() / problem_.group;
-  for (std::int64_t key = block_first_; key < block_last_; ++key) {
-    T* row = target + (key - block_first_) * width;
-    if (gaps && w_.visible[key - block_first_] == 0) {
-      std::fill_n(row, width, T(0));
-      continue;
-    }
-    load_row(rows, group_.batch * rows.stride(0) + key_head * rows.stride(1) + key * rows.stride(2), rows.stride(3), count,
-             row);
-    std::fill(row + count, row + width, T(0));
+void BlockLoop<T>::stage(const View& view, bool gaps,
+                         FunctionRef<void(std::int64_t, std::int64_t, const T*, std::ptrdiff_t)> keep) const {
+  const std::int64_t width = view.extent(3), stride = view.stride(2);
+  const std::int64_t base = group_.batch * view.stride(0) + head() / problem_.group * view.stride(1);
+  if (view.dtype() == dtype_of<T> && view.stride(3) == 1 && !gaps) {
+    return keep(0, block_last_ - block_first_, view.as<T>() + base + block_first_ * stride, stride);
   }
-  return {target, width, block_first_, true};
+  for (std::int64_t key = block_first_; key < block_last_; ++key) {
+    if (gaps && w_.visible[key - block_first_] == 0) {
+      std::fill_n(w_.row, width, T(0));
+    } else {
+      load_row(view, base + key * stride, view.stride(3), width, w_.row);
+    }
+    keep(key - block_first_, 1, w_.row, 0);
+  }
+}
+
+// Asks for rows of keys and values that will be needed soon. A hint: it reads nothing, whatever the address.
+template <class T>
+void BlockLoop<T>::prefetch(std::int64_t first, std::int64_t last) const {
+  for (const View* view : {&problem_.k, &problem_.v}) {
+    const auto size = static_cast<std::int64_t>(size_of(view->dtype()));
+    const std::int64_t base = group_.batch * view->stride(0) + head() / problem_.group * view->stride(1);
+    const std::int64_t line = static_cast<std::int64_t>(alignment), bytes = view->extent(3) * size;
+    for (std::int64_t key = first; key < last; ++key) {
+      const auto* row = static_cast<const std::byte*>(view->data()) + (base + key * view->stride(2)) * size;
+      for (std::int64_t at = 0; at < bytes; at += line) __builtin_prefetch(row + at, 0, 2);
+    }
+  }
 }
 
 // First and second station: the block's scores, edited, in w_.scores; their row maxima in w_.row_max.
@@ -259,7 +296,7 @@ void BlockLoop<T>::compute_scores(int p) {
   const std::size_t size = keys_.staged ? sizeof(T) : size_of(problem_.k.dtype());
   kernels::ScoreArgs<T> args{queries(p),
                              static_cast<const std::byte*>(keys_.data) +
-                                 (part.first - keys_.first) * keys_.stride * static_cast<std::int64_t>(size),
+                                 (part.first - block_first_) * keys_.stride * static_cast<std::int64_t>(size),
                              keys_.stride,
                              static_cast<int>(problem_.D),
                              panel.lanes,
@@ -375,7 +412,7 @@ void BlockLoop<T>::set_row_parameters(int p, std::int64_t from) {
     }
     if (!slopes.empty()) {
       const std::int64_t h = head() + panel.first_head + r / panel.queries;
-      w_.slopes[lane] = is_row ? static_cast<T>(slopes[static_cast<std::size_t>(h)]) * unit_ : T(0);
+      w_.slopes[lane] = is_row ? static_cast<T>(slopes[static_cast<std::size_t>(h)]) : T(0);
       const std::int64_t position = problem_.mask.position(group_.batch, panel.first_query + r % panel.queries);
       w_.positions[lane] = static_cast<T>(position - from);
     }
@@ -390,15 +427,16 @@ void BlockLoop<T>::pool_block(int p) {
   PanelState& state = states_[static_cast<std::size_t>(p)];
   const bool select = part.excludes() && !values_finite();
   if (select) mark_excluded(p);  // in the weights a pair's 0 may also be a small weight
-  strategy_.weigh({w_.scores, panel.lanes, part.keys, w_.row_max, reference(p), sum(p), w_.rescale, to_log2_});
+  strategy_.weigh({w_.scores, panel.lanes, part.keys, w_.row_max, max(p), sum(p), w_.rescale});
   const std::size_t size = values_.staged ? sizeof(T) : size_of(problem_.v.dtype());
   kernels::PoolArgs<T> args{w_.scores,
                             panel.lanes,
                             panel.rows(),
                             static_cast<const std::byte*>(values_.data) +
-                                (part.first - values_.first) * values_.stride * static_cast<std::int64_t>(size),
+                                (part.first - block_first_) * values_.stride * static_cast<std::int64_t>(size),
                             values_.stride,
-                            static_cast<int>(values_.staged ? strategy_.value_width(problem_) : problem_.Dv),
+                            w_.strip_stride,
+                            static_cast<int>(strategy_.decode ? problem_.Dv : strategy_.value_width(problem_)),
                             part.keys,
                             sums(p),
                             strategy_.value_width(problem_),
@@ -459,12 +497,16 @@ void BlockLoop<T>::pool_selected(int p, kernels::PoolArgs<T> args) {
 
 template <class T>
 bool BlockLoop<T>::values_finite() {
-  if (finite_ == Finite::unknown) {
-    finite_ = Finite::yes;
-    const T* rows = static_cast<const T*>(values_.data);
-    const auto& kernels = kernels::row_kernels<T>();
-    for (std::int64_t j = 0; j < block_last_ - block_first_ && finite_ == Finite::yes; ++j) {
-      if (!kernels.finite(rows + j * values_.stride, static_cast<int>(problem_.Dv))) finite_ = Finite::no;
+  if (finite_ != Finite::unknown) return finite_ == Finite::yes;
+  finite_ = Finite::yes;
+  // Rows of whole values, or of each strip; what stands behind the last column of a strip is 0.
+  const std::int64_t width = strategy_.decode ? problem_.Dv : values_.stride;
+  const std::int64_t strips = strategy_.decode ? 1 : (problem_.Dv + values_.stride - 1) / values_.stride;
+  const auto& kernels = kernels::row_kernels<T>();
+  for (std::int64_t strip = 0; strip < strips; ++strip) {
+    const T* rows = static_cast<const T*>(values_.data) + strip * w_.strip_stride;
+    for (std::int64_t j = 0; j < block_last_ - block_first_; ++j) {
+      if (!kernels.finite(rows + j * values_.stride, static_cast<int>(width))) finite_ = Finite::no;
     }
   }
   return finite_ == Finite::yes;

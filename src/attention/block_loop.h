@@ -32,7 +32,7 @@ class BlockLoop {
   // Packs the group's queries and finds their ranges of keys within `keys`.
   void begin(const GroupOf& group, KeyRange keys, Until until = Until::masked);
 
-  // The whole pass: afterwards reference(p), sum(p) and sums(p) hold panel p's state.
+  // The whole pass: afterwards max(p), sum(p) and sums(p) hold panel p's state.
   void pool_all();
 
   // Calls visit(panel, first key, keys) for every block in which the panel sees something; scores() then holds the
@@ -41,7 +41,7 @@ class BlockLoop {
 
   std::span<const Panel> panels() const { return panels_; }
   std::int64_t head() const { return group_.unit * strategy_.unit_heads; }  // the unit's first
-  T* reference(int p) const { return w_.reference + p * strategy_.max_lanes; }
+  T* max(int p) const { return w_.max + p * strategy_.max_lanes; }
   T* sum(int p) const { return w_.sum + p * strategy_.max_lanes; }
   T* sums(int p) const { return w_.sums + p * w_.panel_sums; }
   // Whether the masks exclude some pair of the block in hand, for the panel; if so, excluded()[j * lanes + r] is -inf
@@ -51,7 +51,6 @@ class BlockLoop {
 
   bool started(int p) const { return states_[static_cast<std::size_t>(p)].started; }
   T* scores() const { return w_.scores; }
-  T to_log2() const { return to_log2_; }
 
  private:
   // A panel's ranges of keys, summed up.
@@ -75,7 +74,6 @@ class BlockLoop {
   struct Rows {
     const void* data;
     std::ptrdiff_t stride;  // in elements
-    std::int64_t first;     // key of row 0
     bool staged;
   };
 
@@ -89,7 +87,8 @@ class BlockLoop {
   Part classify_panel(int p, std::int64_t first, std::int64_t last);
   bool find_gaps();
   void fetch(bool gaps);
-  Rows stage(const View& rows, T* target, std::int64_t width, bool gaps) const;
+  void stage(const View& view, bool gaps, FunctionRef<void(std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride)> keep) const;
+  void prefetch(std::int64_t first, std::int64_t last) const;
   void compute_scores(int p);
   void edit_scores(int p, int first, int last, bool everything);
   void call_edit(const mask_part::EditBy& edit, int p, int first, int last) const;
@@ -101,7 +100,6 @@ class BlockLoop {
   const Problem& problem_;
   const Strategy<T>& strategy_;
   Workspace<T>& w_;
-  const T unit_, to_log2_;
   bool tables_valid_;
   GroupOf group_{};
   Until until_ = Until::masked;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numbers>
 #include <vector>
 
 #include <qkv/error.h>
@@ -28,18 +27,18 @@ void Finish<T>::write(const PanelResult<T>& result) {
   for (int r = 0; r < panel.rows(); ++r) {
     const std::int64_t head = result.head + panel.first_head + r / panel.queries;
     const std::int64_t query = panel.first_query + r % panel.queries;
-    const RowKind kind = kind_of(result.started ? result.reference[r] : -infinity<T>, result.started, result.of.batch, head, query);
-    double lse = -infinity<double>;
+    const RowKind kind = kind_of(result.started ? result.max[r] : -infinity<T>, result.started, result.of.batch, head, query);
     if (kind == RowKind::empty) {
       write_empty(result.of.batch, head, query);
     } else {
       const T factor = kind == RowKind::nan ? quiet_nan<T> : T(1) / result.sum[r];
-      lse = kind == RowKind::nan ? quiet_nan<double>
-                                 : static_cast<double>(result.reference[r]) * std::numbers::ln2 +
-                                       std::log(static_cast<double>(result.sum[r]));
       write_out(result.sums + r * result.sum_stride, factor, result.of.batch, head, query);
     }
     if (const MutableView& view = results_.lse) {
+      const double lse = kind == RowKind::empty ? -infinity<double>
+                         : kind == RowKind::nan
+                             ? quiet_nan<double>
+                             : static_cast<double>(result.max[r]) + std::log(static_cast<double>(result.sum[r]));
       view.as<T>()[result.of.batch * view.stride(0) + head * view.stride(1) + query * view.stride(2)] = static_cast<T>(lse);
     }
   }
@@ -51,10 +50,10 @@ void Finish<T>::write_out(const T* row, T factor, std::int64_t batch, std::int64
   store_row(row, problem_.Dv, factor, out, batch * out.stride(0) + head * out.stride(1) + query * out.stride(2), out.stride(3));
 }
 
-// A reference of -inf is a row that sees nothing, or one whose scores are all -inf or NaN: only the mask can tell.
+// A maximum of -inf is a row that sees nothing, or one whose scores are all -inf or NaN: only the mask can tell.
 template <class T>
-typename Finish<T>::RowKind Finish<T>::kind_of(T reference, bool started, std::int64_t batch, std::int64_t head, std::int64_t query) {
-  if (reference != -infinity<T>) return RowKind::regular;
+typename Finish<T>::RowKind Finish<T>::kind_of(T max, bool started, std::int64_t batch, std::int64_t head, std::int64_t query) {
+  if (max != -infinity<T>) return RowKind::regular;
   return started && sees_any(batch, head, query) ? RowKind::nan : RowKind::empty;
 }
 
@@ -65,7 +64,7 @@ bool Finish<T>::sees_any(std::int64_t batch, std::int64_t head, std::int64_t que
   const Panel row{0, query, 1, 1, 1};
   for (std::int64_t first = range.first; first < range.last; first += strategy_.block_keys) {
     const int keys = static_cast<int>(std::min<std::int64_t>(strategy_.block_keys, range.last - first));
-    const PairTable table = fill_pairs<T>(problem_, {row, batch, head, &range.first, &range.last}, first, keys, T(1),
+    const PairTable table = fill_pairs<T>(problem_, {row, batch, head, &range.first, &range.last}, first, keys,
                                           {w_.pair_rows, w_.block, w_.kept}, w_.shadow, w_.scores);
     if (table.state != PairState::none) return true;
   }
@@ -114,7 +113,7 @@ const T* Finish<T>::uniform_value(std::int64_t batch, std::int64_t key_head) {
 }
 
 template <class T>
-void Finish<T>::write_pairs(const GroupOf& group, const T* reference, const T* sum) {
+void Finish<T>::write_pairs(const GroupOf& group, const T* max, const T* sum) {
   BlockLoop<T> loop(problem_, strategy_, w_);
   const std::int64_t lanes = strategy_.max_lanes;
   const auto for_each_row = [&](int p, auto each) {
@@ -153,7 +152,7 @@ void Finish<T>::write_pairs(const GroupOf& group, const T* reference, const T* s
     for (int p = 0; p < static_cast<int>(loop.panels().size()); ++p) {
       for_each_row(p, [&](int r, std::int64_t head, std::int64_t query) {
         RowKind& kind = kinds[static_cast<std::size_t>(p * lanes + r)];
-        kind = kind_of(reference[p * lanes + r], true, group.batch, head, query);
+        kind = kind_of(max[p * lanes + r], true, group.batch, head, query);
         const T value = kind == RowKind::empty ? empty_weight() : T(0);
         write_row(view, head, query, 0, problem_.Tk, [&](std::int64_t) { return value; });
       });
@@ -162,10 +161,10 @@ void Finish<T>::write_pairs(const GroupOf& group, const T* reference, const T* s
       const int stride = loop.panels()[static_cast<std::size_t>(p)].lanes;
       T* weights = loop.scores();
       const bool excludes = loop.mark_excluded(p);
-      // With the final references as the running ones, weigh gives the final exponentials.
-      std::copy_n(reference + p * lanes, stride, loop.reference(p));
+      // With the final maxima as the running ones, weigh gives the final exponentials.
+      std::copy_n(max + p * lanes, stride, loop.max(p));
       std::fill_n(w_.row_max, stride, -infinity<T>);
-      strategy_.weigh({weights, stride, keys, w_.row_max, loop.reference(p), loop.sum(p), w_.rescale, loop.to_log2()});
+      strategy_.weigh({weights, stride, keys, w_.row_max, loop.max(p), loop.sum(p), w_.rescale});
       for_each_row(p, [&](int r, std::int64_t head, std::int64_t query) {
         const RowKind kind = kinds[static_cast<std::size_t>(p * lanes + r)];
         if (kind == RowKind::empty) return;

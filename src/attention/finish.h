@@ -15,7 +15,7 @@ struct PanelResult {
   GroupOf of;
   const Panel& panel;
   std::int64_t head;  // the unit's first
-  const T *reference, *sum;
+  const T *max, *sum;
   const T* sums;
   std::int64_t sum_stride;
   bool started;  // false: no row saw anything, and the state is not filled
@@ -32,12 +32,12 @@ class Finish {
   void write(const PanelResult<T>& result);
 
   // Weights and scores of a group of panels, where they were asked for, in a second pass over the keys.
-  // reference and sum: the panels' states, strategy.max_lanes apart.
-  void write_pairs(const GroupOf& group, const T* reference, const T* sum);
+  // max and sum: the panels' states, strategy.max_lanes apart.
+  void write_pairs(const GroupOf& group, const T* max, const T* sum);
 
  private:
   enum class RowKind : std::uint8_t { regular, empty, nan };
-  RowKind kind_of(T reference, bool started, std::int64_t batch, std::int64_t head, std::int64_t query);
+  RowKind kind_of(T max, bool started, std::int64_t batch, std::int64_t head, std::int64_t query);
   bool sees_any(std::int64_t batch, std::int64_t head, std::int64_t query);
   void write_empty(std::int64_t batch, std::int64_t head, std::int64_t query);
   void write_out(const T* row, T factor, std::int64_t batch, std::int64_t head, std::int64_t query);

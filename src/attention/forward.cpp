@@ -70,7 +70,7 @@ class Forward {
     parallel_for(groups, threads, [this](std::int64_t i) { merge_task(i); });
   }
 
-  // Per group and chunk: every panel's reference, sum and sums.
+  // Per group and chunk: every panel's max, sum and sums.
   std::int64_t partial_size() const { return s_.group_panels * (2 * s_.max_lanes + s_.max_rows * s_.value_width(problem_)); }
 
  private:
@@ -92,13 +92,13 @@ class Forward {
     loop.pool_all();
     Finish<T> finish(problem_, s_, results_, workspace);
     for (int p = 0; p < static_cast<int>(loop.panels().size()); ++p) {
-      finish.write({group, loop.panels()[static_cast<std::size_t>(p)], loop.head(), loop.reference(p), loop.sum(p), loop.sums(p),
+      finish.write({group, loop.panels()[static_cast<std::size_t>(p)], loop.head(), loop.max(p), loop.sum(p), loop.sums(p),
                     s_.value_width(problem_), loop.started(p)});
     }
     if (results_.weights || results_.scores) {
       const auto count = static_cast<std::size_t>(s_.group_panels * s_.max_lanes);
-      const std::vector<T> reference(workspace.reference, workspace.reference + count), sum(workspace.sum, workspace.sum + count);
-      return finish.write_pairs(group, reference.data(), sum.data());
+      const std::vector<T> max(workspace.max, workspace.max + count), sum(workspace.sum, workspace.sum + count);
+      return finish.write_pairs(group, max.data(), sum.data());
     }
     memory->call = call_;
     memory->tables_of = tables_of;
@@ -116,7 +116,7 @@ class Forward {
     loop.begin(group_of(index), {first, std::min(first + s_.chunk_keys, problem_.Tk)});
     loop.pool_all();
     T* to = partial(index, chunk);
-    to = std::copy_n(workspace.reference, s_.group_panels * s_.max_lanes, to);
+    to = std::copy_n(workspace.max, s_.group_panels * s_.max_lanes, to);
     to = std::copy_n(workspace.sum, s_.group_panels * s_.max_lanes, to);
     std::copy_n(workspace.sums, s_.group_panels * workspace.panel_sums, to);
   }
@@ -130,39 +130,39 @@ class Forward {
     constexpr T lowest = -std::numeric_limits<T>::infinity();
     const auto panels = std::span(s_.panels).subspan(static_cast<std::size_t>(group.group * s_.group_panels));
     const auto count = std::min(panels.size(), static_cast<std::size_t>(s_.group_panels));
-    std::vector<T> reference(static_cast<std::size_t>(s_.group_panels * lanes), lowest), sum(reference.size(), T(0));
+    std::vector<T> max(static_cast<std::size_t>(s_.group_panels * lanes), lowest), sum(max.size(), T(0));
     std::vector<T> sums(static_cast<std::size_t>(w.panel_sums));
     Finish<T> finish(problem_, s_, results_, w);
     for (std::size_t p = 0; p < count; ++p) {
       for (int r = 0; r < panels[p].rows(); ++r) {
-        T& row_reference = reference[p * static_cast<std::size_t>(lanes) + static_cast<std::size_t>(r)];
+        T& row_max = max[p * static_cast<std::size_t>(lanes) + static_cast<std::size_t>(r)];
         T& row_sum = sum[p * static_cast<std::size_t>(lanes) + static_cast<std::size_t>(r)];
         T* row = sums.data() + r * width;
         bool first = true;
         for (std::int64_t chunk = 0; chunk < s_.chunks; ++chunk) {
           const T* from = partial(index, chunk);
-          const T chunk_reference = from[static_cast<std::int64_t>(p) * lanes + r];
+          const T chunk_max = from[static_cast<std::int64_t>(p) * lanes + r];
           const T chunk_sum = from[(s_.group_panels + static_cast<std::int64_t>(p)) * lanes + r];
           const T* chunk_row = from + 2 * s_.group_panels * lanes + static_cast<std::int64_t>(p) * w.panel_sums + r * width;
-          if (chunk_reference == lowest) continue;
+          if (chunk_max == lowest && chunk_sum == T(0)) continue;  // a NaN has no maximum and must come through
           if (first) {
             first = false;
-            row_reference = chunk_reference;
+            row_max = chunk_max;
             row_sum = chunk_sum;
             std::copy_n(chunk_row, width, row);
             continue;
           }
-          const T now = std::max(row_reference, chunk_reference);
-          const T mine = std::exp2(row_reference - now), theirs = std::exp2(chunk_reference - now);
-          row_reference = now;
+          const T now = std::max(row_max, chunk_max);
+          const T mine = std::exp(row_max - now), theirs = std::exp(chunk_max - now);
+          row_max = now;
           row_sum = row_sum * mine + chunk_sum * theirs;
           for (std::int64_t c = 0; c < width; ++c) row[c] = row[c] * mine + chunk_row[c] * theirs;
         }
       }
-      finish.write({group, panels[p], group.unit * s_.unit_heads, reference.data() + p * static_cast<std::size_t>(lanes),
+      finish.write({group, panels[p], group.unit * s_.unit_heads, max.data() + p * static_cast<std::size_t>(lanes),
                     sum.data() + p * static_cast<std::size_t>(lanes), sums.data(), width, true});
     }
-    if (results_.weights || results_.scores) finish.write_pairs(group, reference.data(), sum.data());
+    if (results_.weights || results_.scores) finish.write_pairs(group, max.data(), sum.data());
   }
 
   const Problem& problem_;

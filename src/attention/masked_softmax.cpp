@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numbers>
 
 #include <qkv/error.h>
 
@@ -30,10 +29,10 @@ void softmax_rows(const View& scores, const ResolvedMask& mask, OnEmpty on_empty
       if (length > 0) {
         load_row(scores, b * scores.stride(0) + i * scores.stride(1), scores.stride(2), length, row);
         // A block of one row and `length` keys.
-        T reference = -std::numeric_limits<T>::infinity(), sum = 0, rescale = 0;
-        kernels::decode_kernels<T>().weigh({row, 1, static_cast<int>(length), nullptr, &reference, &sum, &rescale, std::numbers::log2e_v<T>});
+        T max = -std::numeric_limits<T>::infinity(), sum = 0, rescale = 0;
+        kernels::decode_kernels<T>().weigh({row, 1, static_cast<int>(length), nullptr, &max, &sum, &rescale});
         factor = T(1) / sum;
-        if (reference == -std::numeric_limits<T>::infinity()) factor = std::numeric_limits<T>::quiet_NaN();
+        if (max == -std::numeric_limits<T>::infinity()) factor = std::numeric_limits<T>::quiet_NaN();
       } else if (on_empty == OnEmpty::error) {
         throw OptionError(message("masked_softmax: row ", i, " of sequence ", b, " has valid length 0, and on_empty is error"));
       } else if (on_empty != OnEmpty::zero) {

@@ -2,6 +2,7 @@
 #include "attention/pairs.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "attention/elements.h"
@@ -14,16 +15,23 @@ std::int64_t offset_of(const View& pairs, std::int64_t b, std::int64_t h, std::i
   return b * pairs.stride(0) + h * pairs.stride(1) + i * pairs.stride(2) + j * pairs.stride(3);
 }
 
+// A finite bias stays finite.
 template <class T>
-void add_dense(const ResolvedMask::Dense& part, std::int64_t at, int keys, T unit, T* row) {
+T narrowed(double value) {
+  constexpr auto largest = static_cast<double>(std::numeric_limits<T>::max());
+  return static_cast<T>(std::isfinite(value) ? std::clamp(value, -largest, largest) : value);
+}
+
+template <class T>
+void add_dense(const ResolvedMask::Dense& part, std::int64_t at, int keys, T* row) {
   const View& pairs = part.pairs;
   const auto& kernels = kernels::row_kernels<T>();
   const std::int64_t step = pairs.stride(3);
   if (part.kind == ResolvedMask::Dense::Kind::bias) {
-    if (pairs.dtype() == dtype_of<T> && step == 1) return kernels.add_bias(pairs.as<T>() + at, keys, unit, row);
+    if (pairs.dtype() == dtype_of<T> && step == 1) return kernels.add_bias(pairs.as<T>() + at, keys, row);
     for (int j = 0; j < keys; ++j) {
-      const T value = static_cast<T>(floating_at(pairs, at + j * step));
-      kernels.add_bias(&value, 1, unit, row + j);
+      const T value = narrowed<T>(floating_at(pairs, at + j * step));
+      kernels.add_bias(&value, 1, row + j);
     }
     return;
   }
@@ -61,7 +69,7 @@ void exclude_by(const mask_part::KeepBy& part, const KeepBlock& block, T* rows, 
 }  // namespace
 
 template <class T>
-PairTable fill_pairs(const Problem& problem, const PanelKeys& of, std::int64_t first, int keys, T unit, PairRoom<T> room,
+PairTable fill_pairs(const Problem& problem, const PanelKeys& of, std::int64_t first, int keys, PairRoom<T> room,
                      T* target, T* seen) {
   constexpr T excluded = -std::numeric_limits<T>::infinity();
   const ResolvedMask& mask = problem.mask;
@@ -74,7 +82,7 @@ PairTable fill_pairs(const Problem& problem, const PanelKeys& of, std::int64_t f
       const std::int64_t query = panel.first_query + i;
       std::fill(row, row + keys, T(0));
       for (const auto& part : mask.dense()) {
-        add_dense(part, offset_of(part.pairs, of.batch, head, query, first), keys, unit, row);
+        add_dense(part, offset_of(part.pairs, of.batch, head, query, first), keys, row);
       }
       for (const auto& cells : mask.cells()) exclude_cells(cells, of.batch, head, query, first, keys, row);
     }
@@ -107,8 +115,8 @@ PairTable fill_pairs(const Problem& problem, const PanelKeys& of, std::int64_t f
   return {PairState::mixed, excludes, excludes && std::find(seen, seen + keys, excluded) != seen + keys};
 }
 
-template PairTable fill_pairs(const Problem&, const PanelKeys&, std::int64_t, int, float, PairRoom<float>, float*, float*);
-template PairTable fill_pairs(const Problem&, const PanelKeys&, std::int64_t, int, double, PairRoom<double>, double*,
+template PairTable fill_pairs(const Problem&, const PanelKeys&, std::int64_t, int, PairRoom<float>, float*, float*);
+template PairTable fill_pairs(const Problem&, const PanelKeys&, std::int64_t, int, PairRoom<double>, double*,
                               double*);
 
 }  // namespace qkv

@@ -32,11 +32,11 @@ struct PairRoom {
   bool* kept;  // [keys][rows]
 };
 
-// Fills target[j * lanes + r] for keys first + j, j < keys, and the panel's rows with the sum of biases times `unit`,
+// Fills target[j * lanes + r] for keys first + j, j < keys, and the panel's rows with the sum of biases,
 // or -inf where any part or the row's range excludes; lanes beyond the panel's rows get 0. seen[j] becomes 0 where some
 // row sees the key, -inf elsewhere. The target is filled only if the answer is `mixed`.
 template <class T>
-PairTable fill_pairs(const Problem& problem, const PanelKeys& rows, std::int64_t first, int keys, T unit, PairRoom<T> room,
+PairTable fill_pairs(const Problem& problem, const PanelKeys& rows, std::int64_t first, int keys, PairRoom<T> room,
                      T* target, T* seen);
 
 }  // namespace qkv

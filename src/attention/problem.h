@@ -24,12 +24,6 @@ struct Problem {
   bool want_lse, want_weights;
   ResolvedMask mask;
   int threads;
-
-  // The exponential is 2^x. Scores come multiplied by log2(e), once, in the queries; but where somebody looks at the
-  // scores (softcap, a user's edit, scores asked for) they stay as they are and the factor comes in weigh.
-  bool natural_scores() const {
-    return softcap != 0 || !mask.edit_by().empty() || want_scores != ScoreStage::none;
-  }
 };
 
 // Throws ShapeError, OptionError, DtypeError naming `operation`.

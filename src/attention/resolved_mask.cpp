@@ -76,8 +76,8 @@ struct Resolver {
     const bool rank1 = lengths.rank() == 1 && lengths.extent(0) == extents.B;
     const bool rank2 = lengths.rank() == 2 && lengths.extent(0) == extents.B && lengths.extent(1) == extents.Tq;
     if (!rank1 && !rank2) {
-      throw ShapeError(message(operation, ": lengths of shape ", lengths.shape().text(), " must be [B] or [B, Tq] over ",
-                               pairs(), " = [B, H, Tq, Tk]"));
+      throw ShapeError(message(operation, ": lengths of shape ", lengths.shape().text(), " must be [B] or [B, Tq] with B = ",
+                               extents.B, " and Tq = ", extents.Tq));
     }
     const std::int64_t columns = rank2 ? extents.Tq : 1;
     for (std::int64_t b = 0; b < extents.B; ++b) {

@@ -18,15 +18,13 @@ constexpr int storage_index(Dtype dtype) { return dtype == Dtype::float16 ? 1 : 
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// Tq queries as panels of up to max_vectors vectors, without a last panel of a single vector where that can be helped:
-// a narrow panel leaves registers idle.
+// Tq queries as panels of max_vectors vectors, the last one narrower.
 std::vector<Panel> query_panels(std::int64_t Tq, int vector, int max_vectors) {
   std::vector<Panel> panels;
   std::int64_t vectors = divide_up(Tq, vector), first = 0;
   panels.reserve(static_cast<std::size_t>(divide_up(vectors, max_vectors)) + 1);
   while (vectors > 0) {
-    std::int64_t taken = std::min<std::int64_t>(vectors, max_vectors);
-    if (max_vectors == 3 && vectors == 4) taken = 2;
+    const std::int64_t taken = std::min<std::int64_t>(vectors, max_vectors);
     const int lanes = static_cast<int>(taken) * vector;
     const int queries = static_cast<int>(std::min<std::int64_t>(lanes, Tq - first));
     panels.push_back({0, first, 1, queries, lanes});
@@ -78,8 +76,7 @@ Strategy<T> choose_strategy(const Problem& problem) {
     s.unit_heads = 1;
     s.panels = query_panels(problem.Tq, panel.vector, panel.max_vectors);
     s.keys_direct = problem.k.stride(3) == 1 && problem.k.dtype() == problem.compute;
-    s.values_direct =
-        problem.v.stride(3) == 1 && problem.v.dtype() == problem.compute && problem.Dv % panel.vector == 0;
+    s.values_direct = false;
     s.score = s.score_staged = panel.score;
     s.pool = s.pool_staged = panel.pool;
     s.weigh = panel.weigh;

@@ -1,6 +1,7 @@
 // attention/workspace.h: the memory one thread needs for its tasks, cut from one piece.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -21,16 +22,18 @@ struct Workspace {
     panel_sums = s.max_rows * s.value_width(problem);
     queries = take<T>(group * panel_queries);
     sums = take<T>(group * panel_sums);
-    for (T** per_row : {&reference, &sum}) *per_row = take<T>(group * lanes);
+    for (T** per_row : {&max, &sum}) *per_row = take<T>(group * lanes);
     for (T** per_row : {&rescale, &row_max, &positions, &slopes, &begins, &ends}) *per_row = take<T>(lanes);
     first = take<std::int64_t>(group * lanes);
     last = take<std::int64_t>(group * lanes);
     scores = take<T>(block * lanes);
     if (!s.keys_direct || problem.mask.has_pairs() || problem.mask.has_ranges()) keys = take<T>(block * problem.D);
     if (!s.values_direct || problem.mask.has_pairs() || problem.mask.has_ranges()) {
-      values = take<T>(block * s.value_width(problem));
+      const std::int64_t strip = kernels::panel_kernels<T>().strip;
+      strip_stride = block * strip;
+      values = take<T>((problem.Dv + strip - 1) / strip * strip_stride);
     }
-    row = take<T>(s.max_rows * (problem.D > problem.Dv ? problem.D : problem.Dv));
+    row = take<T>(std::max(s.max_rows * problem.D, problem.Dv));
     if (problem.mask.has_pairs() || problem.mask.has_ranges()) {
       shadow = take<T>(block * lanes);
       visible = take<std::int32_t>(block + 1);
@@ -49,10 +52,11 @@ struct Workspace {
 
   std::int64_t block;  // keys of a block, rounded up
   std::int64_t panel_queries, panel_sums;
+  std::int64_t strip_stride = 0;  // between strips of values
   std::int64_t blocks = 0;  // tables of pairs that are kept per panel: all blocks of keys, or the one in hand
   T* queries;    // per panel of the group: packed and scaled
   T* sums;       // per panel: [rows][value width]
-  T *reference, *sum;  // per panel: the state of weigh
+  T *max, *sum;  // per panel: the state of weigh
   T *rescale, *row_max, *positions, *slopes, *begins, *ends;  // of the panel in hand, per lane
   std::int64_t *first, *last;  // per panel: the range of keys of each row
   T* scores;                   // the block in hand

@@ -44,18 +44,16 @@ struct EditArgs {
   T cap = 0;  // score = cap * tanh(score / cap)
 };
 
-// Turns scores into weights 2^(score * to_log2 - reference), where a row's reference is the least integer that is not
-// below its running maximum: an integer, so that nothing is rounded when it is subtracted and when it changes.
+// Turns scores into weights e^(score - max) relative to the rows' running maxima.
 template <class T>
 struct WeighArgs {
   T* scores;  // becomes the weights
   int lanes;
   int keys;
   const T* row_max;  // [lanes], of this block; panel only, decode finds it itself
-  T* reference;      // [lanes], running; -inf at first, and as long as all scores were -inf or NaN
+  T* max;            // [lanes], running; -inf at first, and as long as all scores were -inf or NaN
   T* sum;            // [lanes], running sum of weights; 0 at first
   T* rescale;        // [lanes], what earlier sums must be multiplied by
-  T to_log2;         // 1 where scores come multiplied by log2(e)
 };
 
 // sums[r][c] = sums[r][c] * rescale[r] + over j < keys of weights[j * lanes + r] * values[j][c].
@@ -64,9 +62,11 @@ struct PoolArgs {
   const T* weights;
   int lanes;
   int rows;  // of lanes, those that are pooled
-  const void* values;  // row j at values + j * value_stride elements; T for panel, the storage type for decode
-  std::ptrdiff_t value_stride;
-  int width;  // panel: a multiple of the vector's length; decode: any
+  // Panel: strips of `strip` columns, strip_stride apart, each [keys][strip]; T. Decode: row j at values + j * value_stride
+  // elements of the storage type.
+  const void* values;
+  std::ptrdiff_t value_stride, strip_stride;
+  int width;
   int keys;
   T* sums;  // row r at sums + r * sum_stride; rows have room for whole vectors
   std::ptrdiff_t sum_stride;
@@ -89,6 +89,17 @@ struct TransposeArgs {
   int lanes;
 };
 
+// Rows of values (T, row r at source + r * stride, `width` long) to their places in strips, with zeros behind the last
+// column; see PoolArgs.
+template <class T>
+struct SpreadArgs {
+  const T* source;
+  std::ptrdiff_t stride;
+  int rows, width;
+  T* target;
+  std::ptrdiff_t strip_stride;
+};
+
 // The kernels of one instruction set, with the sizes they were tuned for.
 template <class T>
 struct PanelKernels {
@@ -96,7 +107,9 @@ struct PanelKernels {
   int max_vectors;   // of a panel
   int block_keys;    // keys in a block
   int group_panels;  // panels that share a block of keys and values while it is in the second-level cache
+  int strip;         // columns of a strip of values
   void (*transpose)(const TransposeArgs<T>&);
+  void (*spread)(const SpreadArgs<T>&);
   void (*score)(const ScoreArgs<T>&);
   void (*weigh)(const WeighArgs<T>&);
   void (*pool)(const PoolArgs<T>&);

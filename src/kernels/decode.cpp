@@ -10,7 +10,6 @@
 #include <hwy/foreach_target.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -98,28 +97,21 @@ void weigh(const WeighArgs<T>& args) {
       hn::Store(max_of_numbers(hn::Load(d, partial + i), hn::Load(d, args.scores + at + i)), d, partial + i);
     }
   }
-  HWY_ALIGN T subtracted[decode_pad * decode_rows];
   for (int r = 0; r < lanes; ++r) {
-    T highest = lowest;
-    for (int i = r; i < group; i += lanes) highest = std::max(highest, partial[i]);
-    const T before = args.reference[r], now = std::max(before, std::ceil(highest * args.to_log2));
-    // A row that has seen nothing has no maximum; see panel.cpp, for what is large too.
+    const T before = args.max[r];
+    T now = before;
+    for (int i = r; i < group; i += lanes) now = std::max(now, partial[i]);
+    // A row that has seen nothing has no maximum to subtract; see panel.cpp.
     const T reference = now == lowest ? T(0) : now;
-    const bool large = !(std::abs(reference) <= Exp2<Tag<T>>::max_reference);
-    args.rescale[r] = hn::GetLane(exp2(d, hn::Set(d, before - reference)));
-    args.reference[r] = now;
-    for (int i = r; i < group; i += lanes) {
-      references[i] = large ? T(0) : reference;
-      subtracted[i] = large ? reference : T(0);
-    }
+    args.rescale[r] = hn::GetLane(exp(d, hn::Set(d, before - reference)));
+    args.max[r] = now;
+    for (int i = r; i < group; i += lanes) references[i] = reference;
   }
-  const auto to_log2 = hn::Set(d, args.to_log2);
   for (int i = 0; i < group; i += L) {
-    const Exp2<Tag<T>> exponential(d, hn::Load(d, references + i));
-    const auto minus = hn::Load(d, subtracted + i);
+    const auto reference = hn::Load(d, references + i);
     auto sum = hn::Zero(d);
     for (int at = i; at < padded; at += group) {
-      const auto weight = exponential(d, hn::Sub(hn::Mul(hn::Load(d, args.scores + at), to_log2), minus));
+      const auto weight = exp(d, hn::Sub(hn::Load(d, args.scores + at), reference));
       sum = hn::Add(sum, weight);
       hn::Store(weight, d, args.scores + at);
     }

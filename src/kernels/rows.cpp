@@ -21,19 +21,21 @@ template <class T>
 constexpr T infinity = std::numeric_limits<T>::infinity();
 
 template <class T>
-void add_bias(const T* bias, int count, T unit, T* target) {
+void add_bias(const T* bias, int count, T* target) {
   const Tag<T> d;
   constexpr T largest = std::numeric_limits<T>::max();
-  const auto upper = hn::Set(d, largest), lower = hn::Set(d, -largest), factor = hn::Set(d, unit);
+  const auto upper = hn::Set(d, largest), lower = hn::Set(d, -largest);
   int i = 0;
   for (; i + lanes_of<T> <= count; i += lanes_of<T>) {
-    const auto b = hn::LoadU(d, bias + i);
-    const auto bounded = hn::Max(lower, hn::Min(upper, hn::Mul(b, factor)));
-    const auto scaled = hn::IfThenElse(hn::Le(hn::Abs(b), upper), bounded, b);
-    hn::StoreU(hn::Add(hn::LoadU(d, target + i), scaled), d, target + i);
+    const auto a = hn::LoadU(d, bias + i), b = hn::LoadU(d, target + i);
+    const auto finite = hn::And(hn::Le(hn::Abs(a), upper), hn::Le(hn::Abs(b), upper));
+    const auto sum = hn::Add(a, b);
+    hn::StoreU(hn::IfThenElse(finite, hn::Max(lower, hn::Min(upper, sum)), sum), d, target + i);
   }
   for (; i < count; ++i) {
-    target[i] += std::abs(bias[i]) <= largest ? std::clamp(bias[i] * unit, -largest, largest) : bias[i];
+    const bool finite = std::abs(bias[i]) <= largest && std::abs(target[i]) <= largest;
+    target[i] += bias[i];
+    if (finite) target[i] = std::clamp(target[i], -largest, largest);
   }
 }
 
