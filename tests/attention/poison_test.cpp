@@ -159,6 +159,25 @@ TEST(Poison, InOneElementOfASeenKeyOrValueComesThrough) {
   });
 }
 
+// A block, run or chunk of keys whose scores are all NaN has no largest score; its NaN must not be lost for that.
+TEST(Poison, InAllKeysOfABlockOrChunkComesThrough) {
+  on_every_isa([] {
+    for (const std::int64_t Tq : {1, 5}) {
+      for (const std::int64_t Tk : {129, 193, 257, 513, 1025, 2049, 4097, 8193}) {
+        for (const bool at_end : {true, false}) {
+          SCOPED_TRACE("Tq " + std::to_string(Tq) + ", Tk " + std::to_string(Tk) +
+                       (at_end ? ", last key" : ", all but the last key"));
+          const Problem p({.B = 1, .H = 1, .Hk = 1, .Tq = Tq, .Tk = Tk, .D = 4, .Dv = 4});
+          for (std::int64_t j = at_end ? Tk - 1 : 0; j < (at_end ? Tk : Tk - 1); ++j) poison_row(p.k(), j, 0xffc00001);
+          const Attended got = attend(p.q(), p.k(), p.v(), p.options());
+          for (const float x : got.out.values<float>()) ASSERT_TRUE(std::isnan(x));
+          for (const float x : got.lse.values<float>()) ASSERT_TRUE(std::isnan(x));
+        }
+      }
+    }
+  });
+}
+
 TEST(Poison, InEmptyRowsBringsZeros) {
   on_every_isa([] {
     for (const std::int64_t Tq : {3, 40}) {

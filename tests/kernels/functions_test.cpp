@@ -1,4 +1,5 @@
 // kernels/functions_test.cpp: e^x and tanh on vectors: how accurate they are, and what they make of what is no number.
+#pragma GCC diagnostic ignored "-Wsign-conversion"  // of the kernels' headers: g++ minds extents of arrays that are int
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/functions_test.cpp"
 #include "kernels/targets.h"
