@@ -25,21 +25,9 @@ inline constexpr int block_rows = 24 * tile_rows;
 inline constexpr int block_depth = 256;
 
 template <int rows, class T>
-HWY_INLINE void tile(const GemmArgs<T>& args, int r, const T* panel, int column) {
+HWY_INLINE void tile(const GemmArgs<T>& args, int r, const T* panel, T* c, std::ptrdiff_t c_stride) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>, width = vectors * L;
-  T* c = args.c + r * args.c_stride + column;
-  std::ptrdiff_t c_stride = args.c_stride;
-  // A panel that reaches beyond the last column goes through a full tile beside.
-  const int columns = std::min(width, args.columns - column);
-  HWY_ALIGN T beside[static_cast<std::size_t>(rows * width)] = {};
-  if (columns < width) {
-    if (args.accumulate) {
-      for (int i = 0; i < rows; ++i) std::copy_n(c + i * c_stride, columns, beside + i * width);
-    }
-    c = beside;
-    c_stride = width;
-  }
   Vec<T> sum[rows][vectors];
   for (int i = 0; i < rows; ++i) {
     for (int v = 0; v < vectors; ++v) {
@@ -50,32 +38,78 @@ HWY_INLINE void tile(const GemmArgs<T>& args, int r, const T* panel, int column)
   for (int i = 0; i < rows; ++i) {
     for (int v = 0; v < vectors; ++v) hn::StoreU(sum[i][v], d, c + i * c_stride + v * L);
   }
-  if (columns < width) {
-    for (int i = 0; i < rows; ++i) std::copy_n(beside + i * width, columns, args.c + (r + i) * args.c_stride + column);
+}
+
+// Some rows of one panel's columns, into c or, for a panel that reaches beyond the last column, through a tile beside.
+template <int rows, class T>
+HWY_INLINE void panel_rows(const GemmArgs<T>& args, int r, const T* panel, int column) {
+  constexpr int width = vectors * lanes_of<T>;
+  T* c = args.c + r * args.c_stride + column;
+  const int columns = args.columns - column;
+  if (HWY_LIKELY(columns >= width)) return tile<rows>(args, r, panel, c, args.c_stride);
+  HWY_ALIGN T beside[static_cast<std::size_t>(rows * width)] = {};
+  if (args.accumulate) {
+    for (int i = 0; i < rows; ++i) std::copy_n(c + i * args.c_stride, columns, beside + i * width);
   }
+  tile<rows>(args, r, panel, beside, width);
+  for (int i = 0; i < rows; ++i) std::copy_n(beside + i * width, columns, c + i * args.c_stride);
 }
 
 template <class T>
 void multiply(const GemmArgs<T>& args) {
   constexpr int width = vectors * lanes_of<T>;
+  constexpr int line = 64 / sizeof(T);
   const T* panel = args.b;
+  // While a panel is used, the next one is brought to the second-level cache, a share with every tile.
+  const int share = (args.depth * width / line + args.rows / tile_rows) / (args.rows / tile_rows + 1);
   for (int column = 0; column < args.columns; column += width, panel += args.panel_stride) {
+    const T* next = panel + args.panel_stride;
     int r = 0;
-    for (; r + tile_rows <= args.rows; r += tile_rows) tile<tile_rows>(args, r, panel, column);
-    if (r + 4 <= args.rows) {
-      tile<4>(args, r, panel, column);
-      r += 4;
+    for (; r + tile_rows <= args.rows; r += tile_rows) {
+      for (int i = 0; i < share; ++i, next += line) __builtin_prefetch(next, 0, 2);
+      panel_rows<tile_rows>(args, r, panel, column);
+    }
+    if constexpr (tile_rows > 4) {
+      if (r + 4 <= args.rows) {
+        panel_rows<4>(args, r, panel, column);
+        r += 4;
+      }
     }
     if (r + 2 <= args.rows) {
-      tile<2>(args, r, panel, column);
+      panel_rows<2>(args, r, panel, column);
       r += 2;
     }
-    if (r < args.rows) tile<1>(args, r, panel, column);
+    if (r < args.rows) panel_rows<1>(args, r, panel, column);
+  }
+}
+
+// Whole vectors where b's columns lie side by side, one element after the other elsewhere.
+template <class T>
+void pack(const PackArgs<T>& args) {
+  const Tag<T> d;
+  constexpr int L = lanes_of<T>, width = vectors * L;
+  T* target = args.target;
+  for (int column = 0; column < args.columns; column += width, target += args.panel_stride) {
+    const int count = std::min(width, args.columns - column);
+    const T* from = args.b + column * args.column_step;
+    if (args.column_step == 1 && count == width) {
+      for (int k = 0; k < args.depth; ++k) {
+        for (int v = 0; v < vectors; ++v) {
+          hn::StoreU(hn::LoadU(d, from + k * args.row_step + v * L), d, target + k * width + v * L);
+        }
+      }
+      continue;
+    }
+    for (int k = 0; k < args.depth; ++k) {
+      for (int c = 0; c < width; ++c) {
+        target[k * width + c] = c < count ? from[k * args.row_step + c * args.column_step] : T(0);
+      }
+    }
   }
 }
 
 template <class T>
-constexpr GemmKernels<T> gemm_table = {vectors * lanes_of<T>, block_rows, block_depth, multiply<T>};
+constexpr GemmKernels<T> gemm_table = {vectors * lanes_of<T>, block_rows, block_depth, multiply<T>, pack<T>};
 
 }  // namespace
 }  // namespace qkv::kernels::HWY_NAMESPACE

@@ -23,12 +23,23 @@ struct GemmArgs {
   bool accumulate;
 };
 
+// b, of any strides, to panels; see GemmArgs.
+template <class T>
+struct PackArgs {
+  const T* b;
+  std::ptrdiff_t row_step, column_step;
+  int depth, columns;
+  T* target;
+  std::ptrdiff_t panel_stride;
+};
+
 template <class T>
 struct GemmKernels {
   int panel;        // columns of a packed panel
   int block_rows;   // rows of a that stay in the second-level cache with block_depth
   int block_depth;  // depth of a panel that stays in the first-level cache
   void (*multiply)(const GemmArgs<T>&);
+  void (*pack)(const PackArgs<T>&);
 };
 template <class T>
 const GemmKernels<T>& gemm_kernels(Isa isa);

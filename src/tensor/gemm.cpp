@@ -2,6 +2,8 @@
 #include <qkv/gemm.h>
 
 #include <algorithm>
+#include <limits>
+#include <string>
 
 #include <qkv/error.h>
 
@@ -20,32 +22,13 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b;
 // cache.
 constexpr std::int64_t strip_columns = 1024;
 constexpr std::int64_t strip_rows = 1024;
+constexpr std::int64_t few_rows_columns = 256;
 // Below so many multiply-adds a second thread costs more than it brings.
 constexpr double worth_a_thread = 2e6;
 
 void require_matrix_dtype(const View& view, const char* name) {
   if (view.dtype() != Dtype::float32 && view.dtype() != Dtype::float64) {
     throw DtypeError(message("gemm: ", name, " must be float32 or float64, not ", name_of(view.dtype())));
-  }
-}
-
-// b's rows first .. first + depth - 1 and columns column .. column + columns - 1, as panels; see GemmArgs.
-template <class T>
-void pack(const View& b, std::int64_t first, std::int64_t depth, std::int64_t column, std::int64_t columns, int panel,
-          std::int64_t panel_stride, T* target) {
-  const std::int64_t row_step = b.stride(0), column_step = b.stride(1);
-  for (std::int64_t c = 0; c < columns; c += panel, target += panel_stride) {
-    const std::int64_t count = std::min<std::int64_t>(panel, columns - c);
-    const T* from = b.as<T>() + first * row_step + (column + c) * column_step;
-    for (std::int64_t k = 0; k < depth; ++k) {
-      T* to = target + k * panel;
-      if (column_step == 1) {
-        std::copy_n(from + k * row_step, count, to);
-      } else {
-        for (std::int64_t i = 0; i < count; ++i) to[i] = from[k * row_step + i * column_step];
-      }
-      std::fill(to + count, to + panel, T(0));
-    }
   }
 }
 
@@ -57,6 +40,8 @@ Extents check(const View& a, std::int64_t K, std::int64_t N, Dtype b_dtype, cons
   const auto refuse = [&](const char* rule) {
     throw ShapeError(message("gemm: ", rule, ": a ", a.shape().text(), ", b ", b_text, ", c ", c.shape().text()));
   };
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max() / 2;
+  if (K > most || N > most) refuse("K and N beyond 2^30 are not supported");
   if (a.rank() != 2 || c.rank() != 2) refuse("a [M, K], b [K, N] and c [M, N] must be matrices");
   if (a.extent(1) != K) refuse("a [M, K] and b [K, N] must share K");
   if (c.extent(0) != a.extent(0) || c.extent(1) != N) refuse("c must be [M, N]");
@@ -96,8 +81,8 @@ void multiply(const View& a, const Second<T>& b, const MutableView& c, const Ext
   const int threads = static_cast<int>(std::clamp(work / worth_a_thread, 1.0, static_cast<double>(allowed)));
   // Strips for several threads are narrower, so that all are busy to the end.
   std::int64_t width = threads > 1 ? std::min(strip_columns, divide_up(e.N, 4 * threads)) : strip_columns;
-  // Few rows: one panel at a time is packed and used while it is in the first-level cache.
-  if (b.matrix && e.M <= kernels.block_rows && threads == 1) width = kernels.panel;
+  // Few rows: what is packed is used once, so it should not leave the second-level cache.
+  if (b.matrix && e.M <= kernels.block_rows) width = std::min(width, few_rows_columns);
   width = divide_up(width, kernels.panel) * kernels.panel;
   const std::int64_t across = divide_up(e.N, width), down = divide_up(e.M, strip_rows);
 
@@ -113,7 +98,8 @@ void multiply(const View& a, const Second<T>& b, const MutableView& c, const Ext
       if (b.matrix) {
         panel_stride = depth * kernels.panel;
         T* to = static_cast<T*>(packed_columns().get(sizeof(T) * static_cast<std::size_t>(panels * panel_stride)));
-        pack(b.matrix, k, depth, column, columns, kernels.panel, panel_stride, to);
+        kernels.pack({b.matrix.template as<T>() + k * b.matrix.stride(0) + column * b.matrix.stride(1), b.matrix.stride(0), b.matrix.stride(1),
+                      static_cast<int>(depth), static_cast<int>(columns), to, panel_stride});
         strip = to;
       } else {
         panel_stride = e.K * kernels.panel;
@@ -157,9 +143,10 @@ PackedMatrix::PackedMatrix(View b) : isa_(current_isa()) {
   rows_ = b.extent(0);
   columns_ = b.extent(1);
   const auto fill = [&]<class T>(T) {
-    const int panel = kernels::gemm_kernels<T>(isa_).panel;
-    panels_ = Tensor(Shape{divide_up(columns_, panel), rows_, panel}, b.dtype());
-    pack(b, 0, rows_, 0, columns_, panel, rows_ * panel, panels_.values<T>().data());
+    const auto& kernels = kernels::gemm_kernels<T>(isa_);
+    panels_ = Tensor(Shape{divide_up(columns_, kernels.panel), rows_, kernels.panel}, b.dtype());
+    kernels.pack({b.as<T>(), b.stride(0), b.stride(1), static_cast<int>(rows_), static_cast<int>(columns_), panels_.values<T>().data(),
+                  rows_ * kernels.panel});
   };
   b.dtype() == Dtype::float64 ? fill(0.0) : fill(0.0f);
 }
