@@ -119,12 +119,9 @@ void BlockLoop<T>::visit_scores(FunctionRef<void(int, std::int64_t, int)> visit)
   for (std::int64_t block = first / step * step; block < last; block += step) {
     if (!classify(block, std::min(block + step, end_))) continue;
     fetch(find_gaps());
-    // While this block is computed, the next one is brought to the second-level cache, a share with every panel.
-    const std::int64_t next = block + step, next_keys = std::clamp<std::int64_t>(last - next, 0, step);
     for (int p = 0; p < count; ++p) {
       const Part& part = parts_[static_cast<std::size_t>(p)];
       if (part.skip) continue;
-      if (!strategy_.decode) prefetch(next + next_keys * p / count, next + next_keys * (p + 1) / count);
       compute_scores(p);
       visit(p, part.first, part.keys);
     }
@@ -271,20 +268,6 @@ void BlockLoop<T>::stage(const View& view, bool gaps,
       load_row(view, base + key * stride, view.stride(3), width, w_.row);
     }
     keep(key - block_first_, 1, w_.row, 0);
-  }
-}
-
-// Asks for rows of keys and values that will be needed soon. A hint: it reads nothing, whatever the address.
-template <class T>
-void BlockLoop<T>::prefetch(std::int64_t first, std::int64_t last) const {
-  for (const View* view : {&problem_.k, &problem_.v}) {
-    const auto size = static_cast<std::int64_t>(size_of(view->dtype()));
-    const std::int64_t base = group_.batch * view->stride(0) + head() / problem_.group * view->stride(1);
-    const std::int64_t line = static_cast<std::int64_t>(alignment), bytes = view->extent(3) * size;
-    for (std::int64_t key = first; key < last; ++key) {
-      const auto* row = static_cast<const std::byte*>(view->data()) + (base + key * view->stride(2)) * size;
-      for (std::int64_t at = 0; at < bytes; at += line) __builtin_prefetch(row + at, 0, 2);
-    }
   }
 }
 
@@ -499,14 +482,17 @@ template <class T>
 bool BlockLoop<T>::values_finite() {
   if (finite_ != Finite::unknown) return finite_ == Finite::yes;
   finite_ = Finite::yes;
-  // Rows of whole values, or of each strip; what stands behind the last column of a strip is 0.
-  const std::int64_t width = strategy_.decode ? problem_.Dv : values_.stride;
-  const std::int64_t strips = strategy_.decode ? 1 : (problem_.Dv + values_.stride - 1) / values_.stride;
   const auto& kernels = kernels::row_kernels<T>();
-  for (std::int64_t strip = 0; strip < strips; ++strip) {
-    const T* rows = static_cast<const T*>(values_.data) + strip * w_.strip_stride;
-    for (std::int64_t j = 0; j < block_last_ - block_first_; ++j) {
-      if (!kernels.finite(rows + j * values_.stride, static_cast<int>(width))) finite_ = Finite::no;
+  const auto* values = static_cast<const T*>(values_.data);
+  const std::int64_t keys = block_last_ - block_first_;
+  if (strategy_.decode) {
+    for (std::int64_t j = 0; j < keys; ++j) {
+      if (!kernels.finite(values + j * values_.stride, problem_.Dv)) finite_ = Finite::no;
+    }
+  } else {
+    // Strip by strip, each without gaps; what stands behind the last column is 0.
+    for (std::int64_t column = 0; column < problem_.Dv; column += values_.stride, values += w_.strip_stride) {
+      if (!kernels.finite(values, keys * values_.stride)) finite_ = Finite::no;
     }
   }
   return finite_ == Finite::yes;

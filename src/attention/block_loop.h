@@ -22,7 +22,7 @@ struct GroupOf {
 template <class T>
 class BlockLoop {
  public:
-  static constexpr int max_panels = 8;
+  static constexpr int max_panels = 16;
 
   // How far the scores of a block are taken; see ScoreStage. Up to `capped` there are no masks.
   enum class Until : std::uint8_t { scaled, capped, masked };
@@ -88,7 +88,6 @@ class BlockLoop {
   bool find_gaps();
   void fetch(bool gaps);
   void stage(const View& view, bool gaps, FunctionRef<void(std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride)> keep) const;
-  void prefetch(std::int64_t first, std::int64_t last) const;
   void compute_scores(int p);
   void edit_scores(int p, int first, int last, bool everything);
   void call_edit(const mask_part::EditBy& edit, int p, int first, int last) const;

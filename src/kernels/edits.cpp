@@ -18,32 +18,46 @@ HWY_BEFORE_NAMESPACE();
 namespace qkv::kernels::HWY_NAMESPACE {
 namespace {
 
-// Calls edit(score, key, at) for every vector of the block, where key holds each lane's key and `at` is the vector's
-// place in arrays per row, and stores what it returns. Raises row_max on the way where that is asked for.
+// Calls edit(score, key, at, row) for every vector of the block, where key holds each lane's key, `at` is the vector's
+// place in the block and `row` its place in arrays per row, and stores what it returns. Raises row_max on the way where
+// that is asked for.
+template <int vectors, class T, class Edit>
+HWY_INLINE void for_each_key(const EditArgs<T>& args, int first_row, Edit edit) {
+  const Tag<T> d;
+  constexpr int L = lanes_of<T>;
+  Vec<T> highest[vectors];
+  for (int v = 0; v < vectors; ++v) {
+    highest[v] = args.row_max != nullptr ? hn::Load(d, args.row_max + first_row + v * L) : hn::Zero(d);
+  }
+  for (int j = args.first; j < args.last; ++j) {
+    const auto key = hn::Set(d, static_cast<T>(j));
+    for (int v = 0; v < vectors; ++v) {
+      const int row = first_row + v * L, at = j * args.lanes + row;
+      const auto score = edit(hn::Load(d, args.scores + at), key, at, row);
+      highest[v] = max_of_numbers(highest[v], score);
+      hn::Store(score, d, args.scores + at);
+    }
+  }
+  if (args.row_max == nullptr) return;
+  for (int v = 0; v < vectors; ++v) hn::Store(highest[v], d, args.row_max + first_row + v * L);
+}
+
 template <class T, class Edit>
 HWY_INLINE void for_each_vector(const EditArgs<T>& args, Edit edit) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
-  if (args.lanes < L) {
-    const int keys_per_vector = L / args.lanes;
-    HWY_ALIGN T offsets[L];
-    for (int i = 0; i < L; ++i) offsets[i] = static_cast<T>(i / args.lanes);
-    const auto offset = hn::Load(d, offsets);
-    for (int j = args.first; j < args.last; j += keys_per_vector) {
-      T* at = args.scores + j * args.lanes;
-      hn::Store(edit(hn::Load(d, at), hn::Add(offset, hn::Set(d, static_cast<T>(j))), j * args.lanes, 0), d, at);
-    }
+  if (args.lanes == 2 * L) return for_each_key<2>(args, 0, edit);
+  if (args.lanes >= L) {
+    for (int row = 0; row < args.lanes; row += L) for_each_key<1>(args, row, edit);
     return;
   }
-  for (int v = 0; v < args.lanes; v += L) {
-    auto highest = args.row_max != nullptr ? hn::Load(d, args.row_max + v) : hn::Zero(d);
-    for (int j = args.first; j < args.last; ++j) {
-      T* at = args.scores + j * args.lanes + v;
-      const auto score = edit(hn::Load(d, at), hn::Set(d, static_cast<T>(j)), j * args.lanes + v, v);
-      highest = max_of_numbers(highest, score);
-      hn::Store(score, d, at);
-    }
-    if (args.row_max != nullptr) hn::Store(highest, d, args.row_max + v);
+  const int keys_per_vector = L / args.lanes;
+  HWY_ALIGN T offsets[L];
+  for (int i = 0; i < L; ++i) offsets[i] = static_cast<T>(i / args.lanes);
+  const auto offset = hn::Load(d, offsets);
+  for (int j = args.first; j < args.last; j += keys_per_vector) {
+    T* at = args.scores + j * args.lanes;
+    hn::Store(edit(hn::Load(d, at), hn::Add(offset, hn::Set(d, static_cast<T>(j))), j * args.lanes, 0), d, at);
   }
 }
 

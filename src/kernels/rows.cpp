@@ -91,14 +91,18 @@ void scale(const T* source, int count, T factor, T* target) {
 
 // x * 0 is 0 for finite x and NaN for the others, and NaN survives a sum.
 template <class T>
-bool finite(const T* row, int count) {
+bool finite(const T* values, std::int64_t count) {
   const Tag<T> d;
-  auto sum = hn::Zero(d);
-  int i = 0;
-  for (; i + lanes_of<T> <= count; i += lanes_of<T>) sum = hn::MulAdd(hn::LoadU(d, row + i), hn::Zero(d), sum);
+  constexpr int L = lanes_of<T>;
+  const auto zero = hn::Zero(d);
+  Vec<T> sum[4] = {zero, zero, zero, zero};
+  std::int64_t i = 0;
+  for (; i + 4 * L <= count; i += 4 * L) {
+    for (int v = 0; v < 4; ++v) sum[v] = hn::MulAdd(hn::LoadU(d, values + i + v * L), zero, sum[v]);
+  }
   T rest = 0;
-  for (; i < count; ++i) rest += row[i] * T(0);
-  return hn::AllTrue(d, hn::Eq(sum, hn::Zero(d))) && rest == T(0);
+  for (; i < count; ++i) rest += values[i] * T(0);
+  return hn::AllTrue(d, hn::Eq(hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3])), zero)) && rest == T(0);
 }
 
 template <class T>

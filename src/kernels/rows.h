@@ -21,7 +21,7 @@ struct RowKernels {
   // target[i] = source[i] * factor
   void (*scale)(const T* source, int count, T factor, T* target);
   // Whether all are finite.
-  bool (*finite)(const T* row, int count);
+  bool (*finite)(const T* values, std::int64_t count);
 };
 template <class T>
 const RowKernels<T>& row_kernels();  // of the current instruction set
