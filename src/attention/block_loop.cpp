@@ -383,22 +383,29 @@ template <class T>
 void BlockLoop<T>::set_row_parameters(int p, std::int64_t from) {
   const Panel& panel = panels_[static_cast<std::size_t>(p)];
   const Part& part = parts_[static_cast<std::size_t>(p)];
+  const int lanes = panel.lanes, rows = panel.rows();
+  if (part.limited) {
+    const auto within = [&](std::int64_t key) { return static_cast<T>(std::clamp<std::int64_t>(key - from, 0, part.keys)); };
+    for (int r = 0; r < lanes; ++r) {
+      w_.begins[r] = r < rows ? within(first(p)[r]) : T(0);
+      w_.ends[r] = r < rows ? within(last(p)[r]) : static_cast<T>(part.keys);
+    }
+  }
   const auto slopes = problem_.mask.slopes();
-  const int count = std::max(panel.lanes, strategy_.vector);
-  for (int lane = 0; lane < count; ++lane) {
-    const int r = lane % panel.lanes;
-    const bool is_row = r < panel.rows();
-    if (part.limited) {
-      const auto within = [&](std::int64_t key) { return static_cast<T>(std::clamp<std::int64_t>(key - from, 0, part.keys)); };
-      w_.begins[lane] = is_row ? within(first(p)[r]) : T(0);
-      w_.ends[lane] = is_row ? within(last(p)[r]) : static_cast<T>(part.keys);
+  if (!slopes.empty()) {
+    const std::int64_t position = problem_.mask.position(group_.batch, panel.first_query) - from;
+    for (int h = 0, r = 0; h < panel.heads; ++h) {
+      const T slope = static_cast<T>(slopes[static_cast<std::size_t>(head() + panel.first_head + h)]);
+      for (int i = 0; i < panel.queries; ++i, ++r) {
+        w_.slopes[r] = slope;
+        w_.positions[r] = static_cast<T>(position + i);
+      }
     }
-    if (!slopes.empty()) {
-      const std::int64_t h = head() + panel.first_head + r / panel.queries;
-      w_.slopes[lane] = is_row ? static_cast<T>(slopes[static_cast<std::size_t>(h)]) : T(0);
-      const std::int64_t position = problem_.mask.position(group_.batch, panel.first_query + r % panel.queries);
-      w_.positions[lane] = static_cast<T>(position - from);
-    }
+    std::fill(w_.slopes + rows, w_.slopes + lanes, T(0));
+    std::fill(w_.positions + rows, w_.positions + lanes, T(0));
+  }
+  for (T* per_row : {w_.begins, w_.ends, w_.slopes, w_.positions}) {
+    for (int lane = lanes; lane < strategy_.vector; ++lane) per_row[lane] = per_row[lane - lanes];
   }
 }
 

@@ -18,22 +18,24 @@ HWY_BEFORE_NAMESPACE();
 namespace qkv::kernels::HWY_NAMESPACE {
 namespace {
 
-// Calls edit(score, key, at, row) for every vector of the block, where key holds each lane's key, `at` is the vector's
-// place in the block and `row` its place in arrays per row, and stores what it returns. Raises row_max on the way where
-// that is asked for.
-template <int vectors, class T, class Edit>
-HWY_INLINE void for_each_key(const EditArgs<T>& args, int first_row, Edit edit) {
+// Stores edit(score, key, at, rows) for every vector of the block, where key holds each lane's key, `at` is the vector's
+// place in the block, and rows is what load_rows(row) gave for the vector's place in arrays per row, once, before the loop.
+// Raises row_max on the way where that is asked for.
+template <int vectors, class T, class LoadRows, class Edit>
+HWY_INLINE void for_each_key(const EditArgs<T>& args, int first_row, LoadRows load_rows, Edit edit) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
   Vec<T> highest[vectors];
+  decltype(load_rows(0)) rows[vectors];
   for (int v = 0; v < vectors; ++v) {
+    rows[v] = load_rows(first_row + v * L);
     highest[v] = args.row_max != nullptr ? hn::Load(d, args.row_max + first_row + v * L) : hn::Zero(d);
   }
   for (int j = args.first; j < args.last; ++j) {
     const auto key = hn::Set(d, static_cast<T>(j));
     for (int v = 0; v < vectors; ++v) {
-      const int row = first_row + v * L, at = j * args.lanes + row;
-      const auto score = edit(hn::Load(d, args.scores + at), key, at, row);
+      const int at = j * args.lanes + first_row + v * L;
+      const auto score = edit(hn::Load(d, args.scores + at), key, at, rows[v]);
       highest[v] = max_of_numbers(highest[v], score);
       hn::Store(score, d, args.scores + at);
     }
@@ -42,37 +44,49 @@ HWY_INLINE void for_each_key(const EditArgs<T>& args, int first_row, Edit edit) 
   for (int v = 0; v < vectors; ++v) hn::Store(highest[v], d, args.row_max + first_row + v * L);
 }
 
-template <class T, class Edit>
-HWY_INLINE void for_each_vector(const EditArgs<T>& args, Edit edit) {
+template <class T, class LoadRows, class Edit>
+HWY_INLINE void for_each_vector(const EditArgs<T>& args, LoadRows load_rows, Edit edit) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
-  if (args.lanes == 2 * L) return for_each_key<2>(args, 0, edit);
+  if (args.lanes == 2 * L) return for_each_key<2>(args, 0, load_rows, edit);
   if (args.lanes >= L) {
-    for (int row = 0; row < args.lanes; row += L) for_each_key<1>(args, row, edit);
+    for (int row = 0; row < args.lanes; row += L) for_each_key<1>(args, row, load_rows, edit);
     return;
   }
   const int keys_per_vector = L / args.lanes;
   HWY_ALIGN T offsets[L];
   for (int i = 0; i < L; ++i) offsets[i] = static_cast<T>(i / args.lanes);
   const auto offset = hn::Load(d, offsets);
+  const auto rows = load_rows(0);
   for (int j = args.first; j < args.last; j += keys_per_vector) {
-    T* at = args.scores + j * args.lanes;
-    hn::Store(edit(hn::Load(d, at), hn::Add(offset, hn::Set(d, static_cast<T>(j))), j * args.lanes, 0), d, at);
+    const int at = j * args.lanes;
+    const auto key = hn::Add(offset, hn::Set(d, static_cast<T>(j)));
+    hn::Store(edit(hn::Load(d, args.scores + at), key, at, rows), d, args.scores + at);
   }
 }
+
+struct Nothing {};
+constexpr auto nothing = [](int) { return Nothing(); };
+
+// Two arrays per row.
+template <class T>
+struct Two {
+  Vec<T> a, b;
+};
 
 template <class T>
 void softcap(const EditArgs<T>& args) {
   const Tag<T> d;
   const auto cap = hn::Set(d, args.cap), inverse = hn::Set(d, T(1) / args.cap);
-  for_each_vector(args, [&](auto score, auto, int, int) { return hn::Mul(cap, tanh(d, hn::Mul(score, inverse))); });
+  for_each_vector(args, nothing,
+                  [&](auto score, auto, int, auto) { return hn::Mul(cap, tanh(d, hn::Mul(score, inverse))); });
 }
 
 template <class T>
 void add(const EditArgs<T>& args) {
   const Tag<T> d;
   const auto excluded = hn::Set(d, -std::numeric_limits<T>::infinity());
-  for_each_vector(args, [&](auto score, auto, int at, int) {
+  for_each_vector(args, nothing, [&](auto score, auto, int at, auto) {
     const auto added = hn::Load(d, args.added + at);
     // A score of NaN or +inf must not survive exclusion, so -inf is chosen, not added.
     return hn::IfThenElse(hn::Eq(added, excluded), excluded, hn::Add(score, added));
@@ -82,9 +96,9 @@ void add(const EditArgs<T>& args) {
 template <class T>
 void alibi(const EditArgs<T>& args) {
   const Tag<T> d;
-  for_each_vector(args, [&](auto score, auto key, int, int row) {
-    const auto distance = hn::Abs(hn::Sub(hn::Load(d, args.positions + row), key));
-    return hn::NegMulAdd(hn::Load(d, args.slopes + row), distance, score);
+  const auto load = [&](int row) { return Two<T>{hn::Load(d, args.positions + row), hn::Load(d, args.slopes + row)}; };
+  for_each_vector(args, load, [](auto score, auto key, int, const auto& of) {
+    return hn::NegMulAdd(of.b, hn::Abs(hn::Sub(of.a, key)), score);
   });
 }
 
@@ -92,16 +106,15 @@ template <class T>
 void limit(const EditArgs<T>& args) {
   const Tag<T> d;
   const auto excluded = hn::Set(d, -std::numeric_limits<T>::infinity());
-  for_each_vector(args, [&](auto score, auto key, int, int row) {
-    const auto seen =
-        hn::And(hn::Ge(key, hn::Load(d, args.begins + row)), hn::Lt(key, hn::Load(d, args.ends + row)));
-    return hn::IfThenElse(seen, score, excluded);
+  const auto load = [&](int row) { return Two<T>{hn::Load(d, args.begins + row), hn::Load(d, args.ends + row)}; };
+  for_each_vector(args, load, [&](auto score, auto key, int, const auto& of) {
+    return hn::IfThenElse(hn::And(hn::Ge(key, of.a), hn::Lt(key, of.b)), score, excluded);
   });
 }
 
 template <class T>
 void maximum(const EditArgs<T>& args) {
-  for_each_vector(args, [](auto score, auto, int, int) { return score; });
+  for_each_vector(args, nothing, [](auto score, auto, int, auto) { return score; });
 }
 
 template <class T>
