@@ -22,19 +22,19 @@ enum class ScoreStage : std::uint8_t {
 };
 
 struct AttendOptions {
-  Score score = scaled_dot();           // how well a key answers a query
-  std::optional<double> scale = {};     // instead of the score's own (1/sqrt(D) for scaled_dot, 1 for dot)
-  double softcap = 0;                   // c > 0: score becomes c tanh(score / c); 0 is off
-  Mask mask = {};                       // which keys a query may see, what is added; {} is all, nothing
-  Weigh weigh = softmax();              // how scores become weights
-  OnEmpty on_empty = OnEmpty::zero;     // what a query gets that may see no key
+  Score score = scaled_dot();        // how well a key answers a query
+  std::optional<double> scale = {};  // instead of the score's own (1/sqrt(D) for scaled_dot, 1 for dot)
+  double softcap = 0;                // c > 0: score becomes c tanh(score / c); 0 is off
+  Mask mask = {};                    // which keys a query may see, what is added; {} is all, nothing
+  Weigh weigh = softmax();           // how scores become weights
+  OnEmpty on_empty = OnEmpty::zero;  // what a query gets that may see no key
 
-  std::optional<Dtype> out_dtype = {};  // of `out`; the queries' dtype if not said
-  bool want_lse = false;                // the log-sum-exp of each query's scores
-  bool want_weights = false;            // the whole matrix of weights: Tq * Tk numbers per head
+  std::optional<Dtype> out_dtype = {};        // of `out`; the queries' dtype if not said
+  bool want_lse = false;                      // the log-sum-exp of each query's scores
+  bool want_weights = false;                  // the whole matrix of weights: Tq * Tk numbers per head
   ScoreStage want_scores = ScoreStage::none;  // the whole matrix of scores
 
-  int threads = 0;                      // at most so many; 0 is what thread_count() says
+  int threads = 0;  // at most so many; 0 is what thread_count() says
 };
 
 // What attend returns. Only `out` is always there; the others are absent unless asked for.
@@ -77,13 +77,13 @@ QKV_API void attend_into(View q, View k, View v, const AttendInto& into, const A
 
 // What attend would do, without doing it.
 struct Plan {
-  std::string kernel;        // "panel": tiles of queries by keys; "decode": few queries, streams of keys
-  std::string why;           // one sentence
-  std::string isa;           // the instruction set: "avx512", "avx2", "baseline"
-  std::int64_t panel = 0;    // queries that share a pass over a block
-  std::int64_t block = 0;    // keys in a block
-  std::int64_t tasks = 0;    // independent pieces of work
-  int threads = 0;           // that will work on them
+  std::string kernel;           // "panel": tiles of queries by keys; "decode": few queries, streams of keys
+  std::string why;              // one sentence
+  std::string isa;              // the instruction set: "avx512", "avx2", "baseline"
+  std::int64_t panel = 0;       // queries that share a pass over a block
+  std::int64_t block = 0;       // keys in a block
+  std::int64_t tasks = 0;       // independent pieces of work
+  int threads = 0;              // that will work on them
   std::int64_t peak_bytes = 0;  // of memory besides inputs and results, all threads together
 };
 QKV_API Plan plan(View q, View k, View v, const AttendOptions& options = {});

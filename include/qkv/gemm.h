@@ -34,7 +34,7 @@ class QKV_API PackedMatrix {
   std::int64_t rows() const { return rows_; }        // K
   std::int64_t columns() const { return columns_; }  // N
   Dtype dtype() const { return panels_.dtype(); }
-  View panels() const { return panels_; }            // the packed elements, in an order of the library's own
+  View panels() const { return panels_; }  // the packed elements, in an order of the library's own
   Isa isa() const { return isa_; }
 
  private:

@@ -34,10 +34,10 @@ QKV_API Alignment offset(View offsets);
 // One block of scores, key by key, handed to a function of yours that edits them in place.
 template <class T>
 struct ScoreBlock {
-  T* scores;                // the score of query i and key j of this block is scores[j * stride + i]
+  T* scores;  // the score of query i and key j of this block is scores[j * stride + i]
   std::int64_t stride;
-  std::int64_t queries;     // i < queries
-  std::int64_t keys;        // j < keys
+  std::int64_t queries;  // i < queries
+  std::int64_t keys;     // j < keys
   std::int64_t batch, head;
   std::int64_t first_query, first_key;  // i and j of this block start here
   T& at(std::int64_t i, std::int64_t j) const { return scores[j * stride + i]; }
@@ -46,7 +46,7 @@ struct ScoreBlock {
 // One block of decisions, handed to a function of yours that says which pairs are kept.
 enum class Kept : std::uint8_t { none, all, some };
 struct KeepBlock {
-  bool* keep;               // to fill, only where the answer is Kept::some: keep[j * stride + i]
+  bool* keep;  // to fill, only where the answer is Kept::some: keep[j * stride + i]
   std::int64_t stride;
   std::int64_t queries, keys;
   std::int64_t batch, head;
@@ -127,7 +127,8 @@ QKV_API Mask lengths(View valid_lens);
 QKV_API Mask causal(const Alignment& alignment = {});
 // Key j is seen if p - left <= j <= p + right; a negative number means no limit on that side.
 QKV_API Mask window(std::int64_t left, std::int64_t right, const Alignment& alignment = {});
-// True = may attend. Boolean, broadcast right-aligned over [B, H, Tq, Tk].
+// True = may attend. Boolean, broadcast right-aligned over [B, H, Tq, Tk]; with queries of rank 3, a mask per sequence
+// is [B, 1, Tq, Tk].
 QKV_API Mask keep(View may_attend);
 // True = may not attend (the meaning of nn.MultiheadAttention). Boolean, broadcast likewise.
 QKV_API Mask drop(View may_not_attend);
@@ -144,11 +145,9 @@ QKV_API Mask block_mask(View may_attend, std::int64_t queries, std::int64_t keys
 // Your own decision which pairs are kept: Kept f(const KeepBlock&), pure, callable from several threads. Borrowed.
 // To answer none or all saves the work of filling `keep`; none also saves the block's scores.
 template <class F>
-  requires std::is_invocable_r_v<Kept, const F&, const KeepBlock&>
-Mask keep_by(const F& function) {
-  return Mask(mask_part::KeepBy{&function, [](const void* f, const KeepBlock& block) -> Kept {
-                                  return (*static_cast<const F*>(f))(block);
-                                }});
+requires std::is_invocable_r_v<Kept, const F&, const KeepBlock&> Mask keep_by(const F& function) {
+  return Mask(mask_part::KeepBy{
+      &function, [](const void* f, const KeepBlock& block) -> Kept { return (*static_cast<const F*>(f))(block); }});
 }
 template <class F>
 Mask keep_by(const F&& function) = delete;  // it would be gone before attend calls it
@@ -157,9 +156,8 @@ Mask keep_by(const F&& function) = delete;  // it would be gone before attend ca
 // T = float, double or both (a generic lambda). Pure, callable from several threads. Borrowed. It edits, it does not
 // exclude: -inf from it is a score. Pairs that the mask excludes may or may not be shown to it.
 template <class F>
-  requires(std::is_invocable_v<const F&, const ScoreBlock<float>&> ||
-           std::is_invocable_v<const F&, const ScoreBlock<double>&>)
-Mask edit_by(const F& function) {
+requires(std::is_invocable_v<const F&, const ScoreBlock<float>&> ||
+         std::is_invocable_v<const F&, const ScoreBlock<double>&>) Mask edit_by(const F& function) {
   mask_part::EditBy part{&function, nullptr, nullptr};
   if constexpr (std::is_invocable_v<const F&, const ScoreBlock<float>&>) {
     part.call_float = [](const void* f, const ScoreBlock<float>& block) { (*static_cast<const F*>(f))(block); };

@@ -9,8 +9,9 @@
 namespace qkv {
 
 // Reads a .npy file (format 1.0 to 3.0, little endian, C or Fortran order; bool, int32, int64, float16, float32,
-// float64) into a tensor of rank at most 8. Distrusts the file: the header is parsed strictly, sizes are checked against the length of
-// the file before anything is allocated, and no object arrays are read. Throws FileError with the path and the reason.
+// float64) into a tensor of rank at most 8. Distrusts the file: the header is parsed strictly, sizes are checked
+// against the length of the file before anything is allocated, and no object arrays are read. Throws FileError with the
+// path and the reason.
 QKV_API Tensor read_npy(const std::filesystem::path& path);
 
 // Writes a .npy file whole or not at all: to a temporary name beside it, synced, renamed, the directory synced.

@@ -18,7 +18,8 @@ struct HeatMapOptions {
 };
 
 // A matrix as shaded blocks for a terminal, one row of text per row, ending in a newline. NaN is drawn as "?".
-//   matrix  [rows, columns], float32 or float64. Throws ShapeError, DtypeError.
+//   matrix  [rows, columns], float32 or float64. Throws ShapeError, DtypeError, and OptionError unless low < high, both
+//   finite.
 QKV_API std::string heat_map_text(View matrix, const HeatMapOptions& options = {});
 
 }  // namespace qkv

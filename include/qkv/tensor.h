@@ -24,8 +24,8 @@ class QKV_API Shape {
   static constexpr int max_rank = 8;
 
   Shape() = default;
-  Shape(std::initializer_list<std::int64_t> extents);       // throws ShapeError: rank over 8, extent below 0
-  explicit Shape(std::span<const std::int64_t> extents);    // the same
+  Shape(std::initializer_list<std::int64_t> extents);     // throws ShapeError: rank over 8, extent below 0
+  explicit Shape(std::span<const std::int64_t> extents);  // the same
 
   int rank() const { return rank_; }
   std::int64_t operator[](int axis) const { return extents_[static_cast<std::size_t>(axis)]; }
@@ -50,8 +50,9 @@ using Strides = std::array<std::int64_t, Shape::max_rank>;
 QKV_API Strides dense_strides(const Shape& shape);
 
 template <class R>
-concept ElementRange = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
-                       requires { DtypeOf<std::remove_cv_t<std::ranges::range_value_t<R>>>::value; };
+concept ElementRange = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && requires {
+  DtypeOf<std::remove_cv_t<std::ranges::range_value_t<R>>>::value;
+};
 
 // A read-only window on memory that somebody else owns and keeps alive. Cheap to copy; pass it by value.
 // The dtype is a run-time value. No element is touched by making a View.
@@ -65,10 +66,10 @@ class QKV_API View {
   View(const void* data, Dtype dtype, const Shape& shape, const Strides& strides);
 
   template <class T>
-    requires requires { DtypeOf<T>::value; }
+  requires requires { DtypeOf<T>::value; }
   View(const T* data, const Shape& shape) : View(data, dtype_of<T>, shape) {}
   template <class T>
-    requires requires { DtypeOf<T>::value; }
+  requires requires { DtypeOf<T>::value; }
   View(const T* data, const Shape& shape, const Strides& strides) : View(data, dtype_of<T>, shape, strides) {}
 
   // A container or span, as the given shape; throws ShapeError where the counts of elements differ.
@@ -120,14 +121,16 @@ class QKV_API MutableView : public View {
   MutableView(void* data, Dtype dtype, const Shape& shape, const Strides& strides)
       : View(data, dtype, shape, strides) {}
   template <class T>
-    requires(!std::is_const_v<T> && requires { DtypeOf<T>::value; })
-  MutableView(T* data, const Shape& shape) : View(data, shape) {}
+  requires(!std::is_const_v<T> && requires { DtypeOf<T>::value; }) MutableView(T* data, const Shape& shape)
+      : View(data, shape) {}
   template <class T>
-    requires(!std::is_const_v<T> && requires { DtypeOf<T>::value; })
-  MutableView(T* data, const Shape& shape, const Strides& strides) : View(data, shape, strides) {}
+  requires(!std::is_const_v<T> && requires { DtypeOf<T>::value; })
+      MutableView(T* data, const Shape& shape, const Strides& strides)
+      : View(data, shape, strides) {}
   template <ElementRange R>
-    requires(!std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>)
-  MutableView(R& elements, const Shape& shape) : View(elements, shape) {}
+  requires(!std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>)
+      MutableView(R& elements, const Shape& shape)
+      : View(elements, shape) {}
   MutableView(Tensor& tensor);
 
   void* data() const { return const_cast<void*>(data_); }
@@ -150,7 +153,7 @@ class QKV_API MutableView : public View {
 // Moves; copies only by clone(). Elements start as zeros.
 class QKV_API Tensor {
  public:
-  Tensor() = default;  // absent, like View()
+  Tensor() = default;                                                 // absent, like View()
   explicit Tensor(const Shape& shape, Dtype dtype = Dtype::float32);  // throws ShapeError, std::bad_alloc
 
   Tensor(Tensor&& other) noexcept

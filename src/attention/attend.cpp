@@ -16,7 +16,8 @@ namespace qkv {
 namespace {
 
 // A result's view as [B, H, Tq, last], with the axes its rank lacks.
-MutableView result_view(const MutableView& view, const Shape& shape, Dtype dtype, int last_axes, const Problem& p, const char* name) {
+MutableView result_view(const MutableView& view, const Shape& shape, Dtype dtype, int last_axes, const Problem& p,
+                        const char* name) {
   if (!view) return {};
   if (!(view.shape() == shape)) {
     throw ShapeError(message(p.operation, ": ", name, " of shape ", view.shape().text(), " must be ", shape.text()));
@@ -33,15 +34,18 @@ MutableView result_view(const MutableView& view, const Shape& shape, Dtype dtype
   }
   if (own > last_axes) strides[0] = view.stride(0);
   if (own == full) strides[1] = view.stride(1);
-  return MutableView(view.data(), dtype, Shape(std::span<const std::int64_t>(extents, static_cast<std::size_t>(full))), strides);
+  return MutableView(view.data(), dtype, Shape(std::span<const std::int64_t>(extents, static_cast<std::size_t>(full))),
+                     strides);
 }
 
 Results checked_results(const Problem& p, const AttendInto& into) {
   if (!into.out) throw ShapeError(message(p.operation, ": out must be given, of shape ", p.out_shape.text()));
   if (static_cast<bool>(into.scores) != (p.want_scores != ScoreStage::none)) {
-    throw OptionError(message(p.operation, ": into.scores and options.want_scores go together; one is given without the other"));
+    throw OptionError(
+        message(p.operation, ": into.scores and options.want_scores go together; one is given without the other"));
   }
-  return {result_view(into.out, p.out_shape, p.out_dtype, 2, p, "out"), result_view(into.lse, p.lse_shape, p.compute, 1, p, "lse"),
+  return {result_view(into.out, p.out_shape, p.out_dtype, 2, p, "out"),
+          result_view(into.lse, p.lse_shape, p.compute, 1, p, "lse"),
           result_view(into.weights, p.pair_shape, p.compute, 2, p, "weights"),
           result_view(into.scores, p.pair_shape, p.compute, 2, p, "scores")};
 }
@@ -60,8 +64,9 @@ Plan plan_with(const Problem& problem) {
   const Strategy<T> strategy = choose_strategy<T>(problem);
   Plan plan;
   plan.kernel = strategy.decode ? "decode" : "panel";
-  plan.why = strategy.decode ? message("Tq = ", problem.Tq, " is at most 4: keys and values are read once, in order, from memory")
-                             : message("Tq = ", problem.Tq, " fills panels of ", strategy.max_lanes, " queries");
+  plan.why = strategy.decode
+                 ? message("Tq = ", problem.Tq, " is at most 4: keys and values are read once, in order, from memory")
+                 : message("Tq = ", problem.Tq, " fills panels of ", strategy.max_lanes, " queries");
   if (strategy.share_pairs) plan.why += "; what the mask says pair by pair is put in panel order once for all heads";
   plan.isa = std::string(name_of(current_isa()));
   plan.panel = strategy.max_rows;

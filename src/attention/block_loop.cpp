@@ -18,10 +18,7 @@ constexpr T minus_infinity = -std::numeric_limits<T>::infinity();
 
 template <class T>
 BlockLoop<T>::BlockLoop(const Problem& problem, const Strategy<T>& strategy, Workspace<T>& workspace, bool tables_valid)
-    : problem_(problem),
-      strategy_(strategy),
-      w_(workspace),
-      tables_valid_(tables_valid) {}
+    : problem_(problem), strategy_(strategy), w_(workspace), tables_valid_(tables_valid) {}
 
 template <class T>
 void BlockLoop<T>::begin(const GroupOf& group, KeyRange keys, Until until) {
@@ -37,7 +34,8 @@ void BlockLoop<T>::begin(const GroupOf& group, KeyRange keys, Until until) {
     std::fill_n(max(p), strategy_.max_lanes, minus_infinity<T>);
     std::fill_n(sum(p), strategy_.max_lanes, T(0));
   }
-  if (problem_.mask.has_pairs() && !tables_valid_) std::fill_n(w_.tables, panels_.size() * static_cast<std::size_t>(w_.blocks), PairTable{PairState::unknown});
+  if (problem_.mask.has_pairs() && !tables_valid_)
+    std::fill_n(w_.tables, panels_.size() * static_cast<std::size_t>(w_.blocks), PairTable{PairState::unknown});
 }
 
 template <class T>
@@ -63,8 +61,8 @@ void BlockLoop<T>::pack_queries(int p) {
   if (!direct) {
     for (int r = 0; r < panel.rows(); ++r) load_row(q, offset(r), q.stride(3), D, w_.row + r * D);
   }
-  kernels::panel_kernels<T>().transpose({direct ? q.as<T>() + offset(0) : w_.row, direct ? q.stride(2) : D, panel.rows(),
-                                         static_cast<int>(D), scale, queries(p), panel.lanes});
+  kernels::panel_kernels<T>().transpose({direct ? q.as<T>() + offset(0) : w_.row, direct ? q.stride(2) : D,
+                                         panel.rows(), static_cast<int>(D), scale, queries(p), panel.lanes});
 }
 
 template <class T>
@@ -158,8 +156,8 @@ typename BlockLoop<T>::Part BlockLoop<T>::classify_panel(int p, std::int64_t blo
   T* seen = w_.seen + index * w_.block;
   PairTable& table = w_.tables[index];
   if (!strategy_.share_pairs || table.state == PairState::unknown) {
-    table = fill_pairs<T>(problem_, {panels_[static_cast<std::size_t>(p)], group_.batch, head(), first(p), last(p)}, from,
-                          part.keys, {w_.pair_rows, w_.block, w_.kept}, added, seen);
+    table = fill_pairs<T>(problem_, {panels_[static_cast<std::size_t>(p)], group_.batch, head(), first(p), last(p)},
+                          from, part.keys, {w_.pair_rows, w_.block, w_.kept}, added, seen);
   }
   part.table = table;
   part.added = added;
@@ -218,8 +216,10 @@ bool BlockLoop<T>::find_gaps() {
 template <class T>
 void BlockLoop<T>::fetch(bool gaps) {
   const auto direct = [&](const View& rows) {
-    const std::int64_t at = group_.batch * rows.stride(0) + head() / problem_.group * rows.stride(1) + block_first_ * rows.stride(2);
-    return Rows{static_cast<const std::byte*>(rows.data()) + at * static_cast<std::int64_t>(size_of(rows.dtype())), rows.stride(2), false};
+    const std::int64_t at =
+        group_.batch * rows.stride(0) + head() / problem_.group * rows.stride(1) + block_first_ * rows.stride(2);
+    return Rows{static_cast<const std::byte*>(rows.data()) + at * static_cast<std::int64_t>(size_of(rows.dtype())),
+                rows.stride(2), false};
   };
   if (strategy_.keys_direct && !gaps) {
     keys_ = direct(problem_.k);
@@ -244,7 +244,8 @@ void BlockLoop<T>::fetch(bool gaps) {
   } else {
     const auto& kernels = kernels::panel_kernels<T>();
     stage(problem_.v, gaps, [&](std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride) {
-      kernels.spread({rows, stride, static_cast<int>(count), static_cast<int>(Dv), w_.values + row * kernels.strip, w_.strip_stride});
+      kernels.spread({rows, stride, static_cast<int>(count), static_cast<int>(Dv), w_.values + row * kernels.strip,
+                      w_.strip_stride});
     });
     values_ = {w_.values, kernels.strip, true};
   }
@@ -297,8 +298,8 @@ void BlockLoop<T>::compute_scores(int p) {
   std::fill_n(w_.row_max, panel.lanes, minus_infinity<T>);
 
   const ResolvedMask& mask = problem_.mask;
-  const bool edited = until_ != Until::masked || problem_.softcap != 0 || !mask.edit_by().empty() || !mask.slopes().empty() ||
-                      part.table.state == PairState::mixed;
+  const bool edited = until_ != Until::masked || problem_.softcap != 0 || !mask.edit_by().empty() ||
+                      !mask.slopes().empty() || part.table.state == PairState::mixed;
   if (edited) {
     score(0, part.keys, nullptr);
     return edit_scores(p, 0, part.keys, true);
@@ -330,8 +331,17 @@ void BlockLoop<T>::edit_scores(int p, int first, int last, bool everything) {
   const ResolvedMask& mask = problem_.mask;
   const auto& edits = kernels::edit_kernels<T>();
   set_row_parameters(p, part.first);
-  kernels::EditArgs<T> args{w_.scores,   panels_[static_cast<std::size_t>(p)].lanes, first, last, nullptr, part.added, w_.slopes,
-                            w_.positions, w_.begins, w_.ends, static_cast<T>(problem_.softcap)};
+  kernels::EditArgs<T> args{w_.scores,
+                            panels_[static_cast<std::size_t>(p)].lanes,
+                            first,
+                            last,
+                            nullptr,
+                            part.added,
+                            w_.slopes,
+                            w_.positions,
+                            w_.begins,
+                            w_.ends,
+                            static_cast<T>(problem_.softcap)};
   struct Step {
     bool wanted;
     void (*edit)(const kernels::EditArgs<T>&);  // null: the functions given to edit_by
@@ -385,7 +395,9 @@ void BlockLoop<T>::set_row_parameters(int p, std::int64_t from) {
   const Part& part = parts_[static_cast<std::size_t>(p)];
   const int lanes = panel.lanes, rows = panel.rows();
   if (part.limited) {
-    const auto within = [&](std::int64_t key) { return static_cast<T>(std::clamp<std::int64_t>(key - from, 0, part.keys)); };
+    const auto within = [&](std::int64_t key) {
+      return static_cast<T>(std::clamp<std::int64_t>(key - from, 0, part.keys));
+    };
     for (int r = 0; r < lanes; ++r) {
       w_.begins[r] = r < rows ? within(first(p)[r]) : T(0);
       w_.ends[r] = r < rows ? within(last(p)[r]) : static_cast<T>(part.keys);
@@ -447,7 +459,8 @@ bool BlockLoop<T>::mark_excluded(int p) {
   const int lanes = panels_[static_cast<std::size_t>(p)].lanes;
   std::fill_n(w_.shadow, w_.block * lanes, T(0));
   set_row_parameters(p, part.first);
-  const kernels::EditArgs<T> args{w_.shadow, lanes, 0, part.keys, nullptr, part.added, nullptr, nullptr, w_.begins, w_.ends, T(0)};
+  const kernels::EditArgs<T> args{w_.shadow, lanes,   0,         part.keys, nullptr, part.added,
+                                  nullptr,   nullptr, w_.begins, w_.ends,   T(0)};
   if (part.table.state == PairState::mixed) kernels::edit_kernels<T>().add(args);
   if (part.limited) kernels::edit_kernels<T>().limit(args);
   return true;

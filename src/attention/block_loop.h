@@ -17,8 +17,8 @@ struct GroupOf {
   std::int64_t batch, unit, group;
 };
 
-// score -> mask -> weigh -> pool for one group of panels over a range of keys. Blocks are classified once, from all masks
-// together: skipped, seen whole, or partly seen. Excluded keys and values are neither computed with nor read.
+// score -> mask -> weigh -> pool for one group of panels over a range of keys. Blocks are classified once, from all
+// masks together: skipped, seen whole, or partly seen. Excluded keys and values are neither computed with nor read.
 template <class T>
 class BlockLoop {
  public:
@@ -57,15 +57,15 @@ class BlockLoop {
   struct PanelState {
     bool started;
     std::int64_t min_first, max_first, min_last, max_last;  // the minima and maxima are of rows that see something
-    bool empty_rows;  // some row sees nothing
-    bool gaps;        // the rows' ranges together may leave keys out
+    bool empty_rows;                                        // some row sees nothing
+    bool gaps;                                              // the rows' ranges together may leave keys out
   };
   // A panel's share of the block in hand.
   struct Part {
     bool skip;
     std::int64_t first;
     int keys;
-    bool limited;     // some row does not see all of it, by its range
+    bool limited;  // some row does not see all of it, by its range
     PairTable table;
     const T *added, *seen;
     bool excludes() const { return limited || table.excludes; }
@@ -87,7 +87,8 @@ class BlockLoop {
   Part classify_panel(int p, std::int64_t first, std::int64_t last);
   bool find_gaps();
   void fetch(bool gaps);
-  void stage(const View& view, bool gaps, FunctionRef<void(std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride)> keep) const;
+  void stage(const View& view, bool gaps,
+             FunctionRef<void(std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride)> keep) const;
   void compute_scores(int p);
   void edit_scores(int p, int first, int last, bool everything);
   void call_edit(const mask_part::EditBy& edit, int p, int first, int last) const;

@@ -27,7 +27,8 @@ void Finish<T>::write(const PanelResult<T>& result) {
   for (int r = 0; r < panel.rows(); ++r) {
     const std::int64_t head = result.head + panel.first_head + r / panel.queries;
     const std::int64_t query = panel.first_query + r % panel.queries;
-    const RowKind kind = kind_of(result.started ? result.max[r] : -infinity<T>, result.started, result.of.batch, head, query);
+    const RowKind kind =
+        kind_of(result.started ? result.max[r] : -infinity<T>, result.started, result.of.batch, head, query);
     if (kind == RowKind::empty) {
       write_empty(result.of.batch, head, query);
     } else {
@@ -39,7 +40,8 @@ void Finish<T>::write(const PanelResult<T>& result) {
                          : kind == RowKind::nan
                              ? quiet_nan<double>
                              : static_cast<double>(result.max[r]) + std::log(static_cast<double>(result.sum[r]));
-      view.as<T>()[result.of.batch * view.stride(0) + head * view.stride(1) + query * view.stride(2)] = static_cast<T>(lse);
+      view.as<T>()[result.of.batch * view.stride(0) + head * view.stride(1) + query * view.stride(2)] =
+          static_cast<T>(lse);
     }
   }
 }
@@ -47,12 +49,14 @@ void Finish<T>::write(const PanelResult<T>& result) {
 template <class T>
 void Finish<T>::write_out(const T* row, T factor, std::int64_t batch, std::int64_t head, std::int64_t query) {
   const MutableView& out = results_.out;
-  store_row(row, problem_.Dv, factor, out, batch * out.stride(0) + head * out.stride(1) + query * out.stride(2), out.stride(3));
+  store_row(row, problem_.Dv, factor, out, batch * out.stride(0) + head * out.stride(1) + query * out.stride(2),
+            out.stride(3));
 }
 
 // A maximum of -inf is a row that sees nothing, or one whose scores are all -inf or NaN: only the mask can tell.
 template <class T>
-typename Finish<T>::RowKind Finish<T>::kind_of(T max, bool started, std::int64_t batch, std::int64_t head, std::int64_t query) {
+typename Finish<T>::RowKind Finish<T>::kind_of(T max, bool started, std::int64_t batch, std::int64_t head,
+                                               std::int64_t query) {
   if (max != -infinity<T>) return RowKind::regular;
   return started && sees_any(batch, head, query) ? RowKind::nan : RowKind::empty;
 }
@@ -105,7 +109,8 @@ const T* Finish<T>::uniform_value(std::int64_t batch, std::int64_t key_head) {
   std::vector<double> sum(uniform_.size(), 0.0);
   const View& v = problem_.v;
   for (std::int64_t j = 0; j < problem_.Tk; ++j) {
-    load_row(v, batch * v.stride(0) + key_head * v.stride(1) + j * v.stride(2), v.stride(3), problem_.Dv, uniform_.data());
+    load_row(v, batch * v.stride(0) + key_head * v.stride(1) + j * v.stride(2), v.stride(3), problem_.Dv,
+             uniform_.data());
     for (std::size_t c = 0; c < sum.size(); ++c) sum[c] += static_cast<double>(uniform_[c]);
   }
   for (std::size_t c = 0; c < sum.size(); ++c) uniform_[c] = static_cast<T>(sum[c] / static_cast<double>(problem_.Tk));

@@ -65,13 +65,16 @@ class Forward {
       return;
     }
     const std::int64_t groups = problem_.B * s_.units * s_.groups;
-    partial_ = static_cast<T*>(partial_memory_.get(static_cast<std::size_t>(groups * s_.chunks * partial_size()) * sizeof(T)));
+    partial_ =
+        static_cast<T*>(partial_memory_.get(static_cast<std::size_t>(groups * s_.chunks * partial_size()) * sizeof(T)));
     parallel_for(groups * s_.chunks, threads, [this](std::int64_t i) { chunk_task(i / s_.chunks, i % s_.chunks); });
     parallel_for(groups, threads, [this](std::int64_t i) { merge_task(i); });
   }
 
   // Per group and chunk: every panel's max, sum and sums.
-  std::int64_t partial_size() const { return s_.group_panels * (2 * s_.max_lanes + s_.max_rows * s_.value_width(problem_)); }
+  std::int64_t partial_size() const {
+    return s_.group_panels * (2 * s_.max_lanes + s_.max_rows * s_.value_width(problem_));
+  }
 
  private:
   // Groups fastest, so that a head's keys and values stay in the cache from group to group; heads fastest where they
@@ -92,8 +95,8 @@ class Forward {
     loop.pool_all();
     Finish<T> finish(problem_, s_, results_, workspace);
     for (int p = 0; p < static_cast<int>(loop.panels().size()); ++p) {
-      finish.write({group, loop.panels()[static_cast<std::size_t>(p)], loop.head(), loop.max(p), loop.sum(p), loop.sums(p),
-                    s_.value_width(problem_), loop.started(p)});
+      finish.write({group, loop.panels()[static_cast<std::size_t>(p)], loop.head(), loop.max(p), loop.sum(p),
+                    loop.sums(p), s_.value_width(problem_), loop.started(p)});
     }
     if (results_.weights || results_.scores) {
       const auto count = static_cast<std::size_t>(s_.group_panels * s_.max_lanes);
@@ -143,7 +146,8 @@ class Forward {
           const T* from = partial(index, chunk);
           const T chunk_max = from[static_cast<std::int64_t>(p) * lanes + r];
           const T chunk_sum = from[(s_.group_panels + static_cast<std::int64_t>(p)) * lanes + r];
-          const T* chunk_row = from + 2 * s_.group_panels * lanes + static_cast<std::int64_t>(p) * w.panel_sums + r * width;
+          const T* chunk_row =
+              from + 2 * s_.group_panels * lanes + static_cast<std::int64_t>(p) * w.panel_sums + r * width;
           if (chunk_max == lowest && chunk_sum == T(0)) continue;  // a NaN has no maximum and must come through
           if (first) {
             first = false;
@@ -191,10 +195,10 @@ int useful_threads(const Problem& problem, const Strategy<T>& strategy) {
 
 template <class T>
 std::int64_t forward_bytes(const Problem& problem, const Strategy<T>& strategy, int threads) {
-  const std::int64_t partial =
-      strategy.chunks == 1 ? 0
-                           : problem.B * strategy.units * strategy.groups * strategy.chunks *
-                                 Forward<T>(problem, strategy, {}).partial_size() * static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t partial = strategy.chunks == 1 ? 0
+                                                    : problem.B * strategy.units * strategy.groups * strategy.chunks *
+                                                          Forward<T>(problem, strategy, {}).partial_size() *
+                                                          static_cast<std::int64_t>(sizeof(T));
   return partial + threads * static_cast<std::int64_t>(Workspace<T>(problem, strategy, nullptr).bytes());
 }
 

@@ -31,7 +31,8 @@ void load_row(const View& source, std::int64_t offset, std::int64_t step, std::i
 }
 
 template <class T>
-void store_row(const T* source, std::int64_t count, T factor, const MutableView& target, std::int64_t offset, std::int64_t step) {
+void store_row(const T* source, std::int64_t count, T factor, const MutableView& target, std::int64_t offset,
+               std::int64_t step) {
   if (target.dtype() == dtype_of<T>) {
     T* to = target.as<T>() + offset;
     if (step == 1) return kernels::row_kernels<T>().scale(source, static_cast<int>(count), factor, to);

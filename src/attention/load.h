@@ -13,6 +13,7 @@ void load_row(const View& source, std::int64_t offset, std::int64_t step, std::i
 
 // The way back, times `factor`.
 template <class T>
-void store_row(const T* source, std::int64_t count, T factor, const MutableView& target, std::int64_t offset, std::int64_t step);
+void store_row(const T* source, std::int64_t count, T factor, const MutableView& target, std::int64_t offset,
+               std::int64_t step);
 
 }  // namespace qkv

@@ -34,9 +34,11 @@ void softmax_rows(const View& scores, const ResolvedMask& mask, OnEmpty on_empty
         factor = T(1) / sum;
         if (max == -std::numeric_limits<T>::infinity()) factor = std::numeric_limits<T>::quiet_NaN();
       } else if (on_empty == OnEmpty::error) {
-        throw OptionError(message("masked_softmax: row ", i, " of sequence ", b, " has valid length 0, and on_empty is error"));
+        throw OptionError(
+            message("masked_softmax: row ", i, " of sequence ", b, " has valid length 0, and on_empty is error"));
       } else if (on_empty != OnEmpty::zero) {
-        std::fill_n(row, Tk, on_empty == OnEmpty::nan ? std::numeric_limits<T>::quiet_NaN() : T(1) / static_cast<T>(Tk));
+        std::fill_n(row, Tk,
+                    on_empty == OnEmpty::nan ? std::numeric_limits<T>::quiet_NaN() : T(1) / static_cast<T>(Tk));
       }
       const std::int64_t at = b * result.stride(0) + i * result.stride(1);
       store_row(row, length > 0 ? length : Tk, factor, result, at, 1);
@@ -61,10 +63,11 @@ Tensor masked_softmax(View scores, View valid_lens, OnEmpty on_empty) {
   };
   const View rows = rank3(scores);
   if (rows.extent(2) > std::numeric_limits<int>::max() - kernels::decode_pad) {
-    throw ShapeError(message("masked_softmax: rows of more than 2^31 entries are not supported: ", scores.shape().text()));
+    throw ShapeError(
+        message("masked_softmax: rows of more than 2^31 entries are not supported: ", scores.shape().text()));
   }
-  const ResolvedMask mask(valid_lens ? lengths(valid_lens) : Mask(), {rows.extent(0), 1, rows.extent(1), rows.extent(2)},
-                          "masked_softmax");
+  const ResolvedMask mask(valid_lens ? lengths(valid_lens) : Mask(),
+                          {rows.extent(0), 1, rows.extent(1), rows.extent(2)}, "masked_softmax");
   const View shape = rank3(result.view());
   const MutableView target(result.view().data(), result.dtype(), shape.shape(), shape.strides());
   if (scores.dtype() == Dtype::float64) {

@@ -116,7 +116,6 @@ PairTable fill_pairs(const Problem& problem, const PanelKeys& of, std::int64_t f
 }
 
 template PairTable fill_pairs(const Problem&, const PanelKeys&, std::int64_t, int, PairRoom<float>, float*, float*);
-template PairTable fill_pairs(const Problem&, const PanelKeys&, std::int64_t, int, PairRoom<double>, double*,
-                              double*);
+template PairTable fill_pairs(const Problem&, const PanelKeys&, std::int64_t, int, PairRoom<double>, double*, double*);
 
 }  // namespace qkv

@@ -20,7 +20,7 @@ struct PairTable {
 // A panel of one unit and the keys its rows may see by their ranges.
 struct PanelKeys {
   const Panel& panel;
-  std::int64_t batch, head;    // head: the first of the unit
+  std::int64_t batch, head;          // head: the first of the unit
   const std::int64_t *first, *last;  // per row
 };
 

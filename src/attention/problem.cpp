@@ -22,7 +22,8 @@ View rank4(const View& view) {
   const Shape& shape = view.shape();
   switch (view.rank()) {
     case 2:
-      return View(view.data(), view.dtype(), Shape{1, 1, shape[0], shape[1]}, Strides{0, 0, view.stride(0), view.stride(1)});
+      return View(view.data(), view.dtype(), Shape{1, 1, shape[0], shape[1]},
+                  Strides{0, 0, view.stride(0), view.stride(1)});
     case 3:
       return View(view.data(), view.dtype(), Shape{shape[0], 1, shape[1], shape[2]},
                   Strides{view.stride(0), 0, view.stride(1), view.stride(2)});
@@ -36,7 +37,8 @@ Dtype compute_dtype(const View& q, const View& k, const View& v, const char* ope
     throw DtypeError(message(operation, ": ", rule, "; q is ", name_of(q.dtype()), ", k ", name_of(k.dtype()), ", v ",
                              name_of(v.dtype())));
   };
-  if (!is_floating(q.dtype()) || !is_floating(k.dtype()) || !is_floating(v.dtype())) refuse("q, k and v must be floating");
+  if (!is_floating(q.dtype()) || !is_floating(k.dtype()) || !is_floating(v.dtype()))
+    refuse("q, k and v must be floating");
   const bool doubles[] = {q.dtype() == Dtype::float64, k.dtype() == Dtype::float64, v.dtype() == Dtype::float64};
   if (doubles[0] != doubles[1] || doubles[0] != doubles[2]) refuse("float64 does not mix with other dtypes");
   return doubles[0] ? Dtype::float64 : Dtype::float32;
@@ -45,7 +47,9 @@ Dtype compute_dtype(const View& q, const View& k, const View& v, const char* ope
 }  // namespace
 
 Problem check(const View& q, const View& k, const View& v, const AttendOptions& options, const char* operation) {
-  const auto refuse = [&](const std::string& rule) { throw ShapeError(message(operation, ": ", rule, ": ", shapes(q, k, v))); };
+  const auto refuse = [&](const std::string& rule) {
+    throw ShapeError(message(operation, ": ", rule, ": ", shapes(q, k, v)));
+  };
   if (q.rank() < 2 || q.rank() > 4 || k.rank() != q.rank() || v.rank() != q.rank()) {
     refuse("q, k and v must have the same rank, 2, 3 or 4");
   }
@@ -86,7 +90,8 @@ Problem check(const View& q, const View& k, const View& v, const AttendOptions& 
     return __builtin_mul_overflow(p.B, p.H, &product) || __builtin_mul_overflow(product, p.Tq, &product) ||
            __builtin_mul_overflow(product, last, &product);
   };
-  if (overflows(p.Tk, pairs) || overflows(p.Dv, outputs)) refuse("the sizes overflow: B * H * Tq * Tk and B * H * Tq * Dv must fit in 64 bits");
+  if (overflows(p.Tk, pairs) || overflows(p.Dv, outputs))
+    refuse("the sizes overflow: B * H * Tq * Tk and B * H * Tq * Dv must fit in 64 bits");
   p.out_dtype = options.out_dtype.value_or(q.dtype());
   if (!is_floating(p.out_dtype) || (p.out_dtype == Dtype::float64) != (p.compute == Dtype::float64)) {
     throw DtypeError(message(operation, ": out_dtype ", name_of(p.out_dtype), " does not go with ", name_of(p.compute),
@@ -108,7 +113,8 @@ Problem check(const View& q, const View& k, const View& v, const AttendOptions& 
   for (const mask_part::EditBy& edit : p.mask.edit_by()) {
     if (p.compute == Dtype::float64 ? edit.call_double == nullptr : edit.call_float == nullptr) {
       throw OptionError(message(operation, ": the function given to edit_by does not take ScoreBlock<",
-                                p.compute == Dtype::float64 ? "double" : "float", ">, and the computation is in ", name_of(p.compute)));
+                                p.compute == Dtype::float64 ? "double" : "float", ">, and the computation is in ",
+                                name_of(p.compute)));
     }
   }
   p.threads = resolve_threads(options.threads, operation);

@@ -13,8 +13,8 @@ struct Problem {
   const char* operation;
   View q, k, v;  // [B, H, Tq, D], [B, Hk, Tk, D], [B, Hk, Tk, Dv]
   std::int64_t B, H, Hk, Tq, Tk, D, Dv;
-  std::int64_t group;  // query heads per key head
-  Dtype compute;       // float32 or float64
+  std::int64_t group;                      // query heads per key head
+  Dtype compute;                           // float32 or float64
   Shape out_shape, lse_shape, pair_shape;  // of the results, in the rank of the queries
   Dtype out_dtype;
 

@@ -44,8 +44,8 @@ struct Resolver {
       }
     }
     if (!fits) {
-      throw ShapeError(message(operation, ": ", part, " of shape ", view.shape().text(),
-                               " does not broadcast over ", to.text(), " = [B, H, Tq, Tk]"));
+      throw ShapeError(message(operation, ": ", part, " of shape ", view.shape().text(), " does not broadcast over ",
+                               to.text(), " = [B, H, Tq, Tk]"));
     }
     return View(view.data(), view.dtype(), to, strides);
   }
@@ -59,14 +59,15 @@ struct Resolver {
     if (part.kind == Alignment::Kind::offsets) {
       require_dtype(part.offsets, is_integer(part.offsets.dtype()), "offset", "int32 or int64");
       if (part.offsets.rank() != 1 || part.offsets.extent(0) != extents.B) {
-        throw ShapeError(message(operation, ": offset of shape ", part.offsets.shape().text(), " must be [B] with B = ",
-                                 extents.B));
+        throw ShapeError(
+            message(operation, ": offset of shape ", part.offsets.shape().text(), " must be [B] with B = ", extents.B));
       }
     }
     const bool same = !alignment || (alignment->kind == part.kind && alignment->offset == part.offset &&
                                      alignment->offsets.data() == part.offsets.data());
     if (!same) {
-      throw OptionError(message(operation, ": two parts of the mask name different alignments; a query has one position"));
+      throw OptionError(
+          message(operation, ": two parts of the mask name different alignments; a query has one position"));
     }
     alignment = part;
   }
@@ -76,15 +77,16 @@ struct Resolver {
     const bool rank1 = lengths.rank() == 1 && lengths.extent(0) == extents.B;
     const bool rank2 = lengths.rank() == 2 && lengths.extent(0) == extents.B && lengths.extent(1) == extents.Tq;
     if (!rank1 && !rank2) {
-      throw ShapeError(message(operation, ": lengths of shape ", lengths.shape().text(), " must be [B] or [B, Tq] with B = ",
-                               extents.B, " and Tq = ", extents.Tq));
+      throw ShapeError(message(operation, ": lengths of shape ", lengths.shape().text(),
+                               " must be [B] or [B, Tq] with B = ", extents.B, " and Tq = ", extents.Tq));
     }
     const std::int64_t columns = rank2 ? extents.Tq : 1;
     for (std::int64_t b = 0; b < extents.B; ++b) {
       for (std::int64_t i = 0; i < columns; ++i) {
         const std::int64_t length = integer_at(lengths, b * lengths.stride(0) + i * (rank2 ? lengths.stride(1) : 0));
         if (length < 0 || length > extents.Tk) {
-          throw ShapeError(message(operation, ": length ", length, " of sequence ", b, " is outside 0..Tk = ", extents.Tk));
+          throw ShapeError(
+              message(operation, ": length ", length, " of sequence ", b, " is outside 0..Tk = ", extents.Tk));
         }
       }
     }
@@ -94,7 +96,8 @@ struct Resolver {
   void add_slopes(const View& slopes, std::vector<double>& sum) const {
     require_dtype(slopes, is_floating(slopes.dtype()), "alibi slopes", "floating");
     if (slopes.rank() != 1 || slopes.extent(0) != extents.H) {
-      throw ShapeError(message(operation, ": alibi slopes of shape ", slopes.shape().text(), " must be [H] with H = ", extents.H));
+      throw ShapeError(
+          message(operation, ": alibi slopes of shape ", slopes.shape().text(), " must be [H] with H = ", extents.H));
     }
     sum.resize(static_cast<std::size_t>(extents.H), 0.0);
     for (std::int64_t h = 0; h < extents.H; ++h) {
@@ -105,15 +108,19 @@ struct Resolver {
   ResolvedMask::Cells checked_cells(const mask_part::BlockMask& part) const {
     require_dtype(part.keep, part.keep.dtype() == Dtype::boolean, "block mask", "boolean");
     if (part.queries < 1 || part.keys < 1) {
-      throw OptionError(message(operation, ": cells of the block mask must be at least 1 x 1, not ", part.queries, " x ", part.keys));
+      throw OptionError(
+          message(operation, ": cells of the block mask must be at least 1 x 1, not ", part.queries, " x ", part.keys));
     }
-    const auto cells = [](std::int64_t extent, std::int64_t size) { return extent / size + (extent % size != 0 ? 1 : 0); };
+    const auto cells = [](std::int64_t extent, std::int64_t size) {
+      return extent / size + (extent % size != 0 ? 1 : 0);
+    };
     const Shape to{extents.B, extents.H, cells(extents.Tq, part.queries), cells(extents.Tk, part.keys)};
     const bool exact = part.keep.rank() >= 2 && part.keep.extent(part.keep.rank() - 2) == to[2] &&
                        part.keep.extent(part.keep.rank() - 1) == to[3];
     if (!exact) {
-      throw ShapeError(message(operation, ": block mask of shape ", part.keep.shape().text(), " must end in [", to[2], ", ", to[3],
-                               "], cells of ", part.queries, " queries x ", part.keys, " keys over ", pairs()));
+      throw ShapeError(message(operation, ": block mask of shape ", part.keep.shape().text(), " must end in [", to[2],
+                               ", ", to[3], "], cells of ", part.queries, " queries x ", part.keys, " keys over ",
+                               pairs()));
     }
     return {broadcast(part.keep, to, "block mask"), part.queries, part.keys};
   }
@@ -184,11 +191,12 @@ ResolvedMask::ResolvedMask(const Mask& mask, const PairExtents& extents, const c
       [&](const mask_part::KeepKeys& part) {
         resolver.require_dtype(part.keep, part.keep.dtype() == Dtype::boolean, "keep_keys", "boolean");
         if (part.keep.rank() != 2 || part.keep.extent(0) != extents.B || part.keep.extent(1) != extents.Tk) {
-          throw ShapeError(message(operation, ": keep_keys of shape ", part.keep.shape().text(), " must be [B, Tk] with B = ",
-                                   extents.B, " and Tk = ", extents.Tk));
+          throw ShapeError(message(operation, ": keep_keys of shape ", part.keep.shape().text(),
+                                   " must be [B, Tk] with B = ", extents.B, " and Tk = ", extents.Tk));
         }
-        add_pairs(Dense::Kind::keep, View(part.keep.data(), Dtype::boolean, Shape{extents.B, extents.H, extents.Tq, extents.Tk},
-                                          Strides{part.keep.stride(0), 0, 0, part.keep.stride(1)}));
+        add_pairs(Dense::Kind::keep,
+                  View(part.keep.data(), Dtype::boolean, Shape{extents.B, extents.H, extents.Tq, extents.Tk},
+                       Strides{part.keep.stride(0), 0, 0, part.keep.stride(1)}));
       },
       [&](const mask_part::Bias& part) {
         resolver.require_dtype(part.bias, is_floating(part.bias.dtype()), "bias", "floating");

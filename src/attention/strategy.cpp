@@ -41,7 +41,8 @@ std::vector<Panel> head_panels(std::int64_t heads, std::int64_t Tq) {
   for (std::int64_t first = 0; first < heads; first += at_once) {
     const int count = static_cast<int>(std::min(at_once, heads - first));
     const int rows = count * static_cast<int>(Tq);
-    panels.push_back({first, 0, count, static_cast<int>(Tq), static_cast<int>(std::bit_ceil(static_cast<unsigned>(rows)))});
+    panels.push_back(
+        {first, 0, count, static_cast<int>(Tq), static_cast<int>(std::bit_ceil(static_cast<unsigned>(rows)))});
   }
   return panels;
 }

@@ -25,8 +25,8 @@ struct Panel {
 template <class T>
 struct Strategy {
   bool decode;
-  int vector;       // lanes of a vector
-  int block_keys;   // keys in a block; blocks start at multiples of it
+  int vector;      // lanes of a vector
+  int block_keys;  // keys in a block; blocks start at multiples of it
   int group_panels;
   std::int64_t chunk_keys;  // keys in a chunk; all of them in the panel kernel
   std::vector<Panel> panels;

@@ -53,17 +53,17 @@ struct Workspace {
   std::int64_t block;  // keys of a block, rounded up
   std::int64_t panel_queries, panel_sums;
   std::int64_t strip_stride = 0;  // between strips of values
-  std::int64_t blocks = 0;  // tables of pairs that are kept per panel: all blocks of keys, or the one in hand
-  T* queries;    // per panel of the group: packed and scaled
-  T* sums;       // per panel: [rows][value width]
-  T *max, *sum;  // per panel: the state of weigh
+  std::int64_t blocks = 0;        // tables of pairs that are kept per panel: all blocks of keys, or the one in hand
+  T* queries;                     // per panel of the group: packed and scaled
+  T* sums;                        // per panel: [rows][value width]
+  T *max, *sum;                   // per panel: the state of weigh
   T *rescale, *row_max, *positions, *slopes, *begins, *ends;  // of the panel in hand, per lane
-  std::int64_t *first, *last;  // per panel: the range of keys of each row
-  T* scores;                   // the block in hand
+  std::int64_t *first, *last;                                 // per panel: the range of keys of each row
+  T* scores;                                                  // the block in hand
   T *keys = nullptr, *values = nullptr;  // the block's keys and values, where they are not read in place
-  T* row;                      // one panel's rows in plain order
-  T* shadow = nullptr;         // which pairs of the block are excluded
-  std::int32_t* visible = nullptr;  // which keys of the block anybody sees
+  T* row;                                // one panel's rows in plain order
+  T* shadow = nullptr;                   // which pairs of the block are excluded
+  std::int32_t* visible = nullptr;       // which keys of the block anybody sees
   T* pair_rows = nullptr;
   bool* kept = nullptr;
   T *added = nullptr, *seen = nullptr;  // per panel and table: what masks add, which keys anybody sees

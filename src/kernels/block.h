@@ -62,8 +62,8 @@ struct PoolArgs {
   const T* weights;
   int lanes;
   int rows;  // of lanes, those that are pooled
-  // Panel: strips of `strip` columns, strip_stride apart, each [keys][strip]; T. Decode: row j at values + j * value_stride
-  // elements of the storage type.
+  // Panel: strips of `strip` columns, strip_stride apart, each [keys][strip]; T. Decode: row j at values + j *
+  // value_stride elements of the storage type.
   const void* values;
   std::ptrdiff_t value_stride, strip_stride;
   int width;
@@ -120,10 +120,10 @@ const PanelKernels<T>& panel_kernels();  // of the current instruction set
 template <class T>
 struct EditKernels {
   void (*softcap)(const EditArgs<T>&);
-  void (*add)(const EditArgs<T>&);     // added
-  void (*alibi)(const EditArgs<T>&);   // slopes, positions
-  void (*limit)(const EditArgs<T>&);   // begins, ends
-  void (*maximum)(const EditArgs<T>&); // changes nothing, raises row_max
+  void (*add)(const EditArgs<T>&);      // added
+  void (*alibi)(const EditArgs<T>&);    // slopes, positions
+  void (*limit)(const EditArgs<T>&);    // begins, ends
+  void (*maximum)(const EditArgs<T>&);  // changes nothing, raises row_max
 };
 template <class T>
 const EditKernels<T>& edit_kernels();

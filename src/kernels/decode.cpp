@@ -1,9 +1,9 @@
 // kernels/decode.cpp: few queries, many keys: every key and value is read once, in order, from memory.
 //
-// Bound by memory. One stream alone reads 85 % of what the machine can; a block is read as four streams, a key of each in
-// turn (Zen 3: 20 GB/s with one, 25 with four, 15 with eight, of 26.7). Row r's result does not depend on how many rows share
-// the pass: dot products always use the same two partial sums, weights are summed by key modulo 16, values are added
-// in the order in which they are read.
+// Bound by memory. One stream alone reads 85 % of what the machine can; a block is read as four streams, a key of each
+// in turn (Zen 3: 20 GB/s with one, 25 with four, 15 with eight, of 26.7). Row r's result does not depend on how many
+// rows share the pass: dot products always use the same two partial sums, weights are summed by key modulo 16, values
+// are added in the order in which they are read.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/decode.cpp"
 #include "kernels/targets.h"
@@ -88,10 +88,14 @@ template <class T, class Stored>
 void score(const ScoreArgs<T>& args) {
   with_width(args.depth, [&](auto width) {
     switch (args.lanes) {
-      case 1: return score_rows<1, width, T, Stored>(args);
-      case 2: return score_rows<2, width, T, Stored>(args);
-      case 4: return score_rows<4, width, T, Stored>(args);
-      default: return score_rows<8, width, T, Stored>(args);
+      case 1:
+        return score_rows<1, width, T, Stored>(args);
+      case 2:
+        return score_rows<2, width, T, Stored>(args);
+      case 4:
+        return score_rows<4, width, T, Stored>(args);
+      default:
+        return score_rows<8, width, T, Stored>(args);
     }
   });
 }
@@ -143,8 +147,8 @@ void weigh(const WeighArgs<T>& args) {
   }
 }
 
-// Adds the values of `keys` keys, stream_keys apart from key j on, to the sums of some rows, which stay in the first-level
-// cache.
+// Adds the values of `keys` keys, stream_keys apart from key j on, to the sums of some rows, which stay in the
+// first-level cache.
 template <int keys, int constant_width, class T, class Stored>
 HWY_INLINE void pool_keys(const PoolArgs<T>& args, int first_row, int last_row, int j) {
   const Tag<T> d;
@@ -202,8 +206,10 @@ constexpr DecodeKernels<float> float_table = {
     weigh<float>,
     {score<float, float>, score<float, hwy::float16_t>, score<float, hwy::bfloat16_t>},
     {pool<float, float>, pool<float, hwy::float16_t>, pool<float, hwy::bfloat16_t>}};
-constexpr DecodeKernels<double> double_table = {
-    lanes_of<double>, weigh<double>, {score<double, double>, nullptr, nullptr}, {pool<double, double>, nullptr, nullptr}};
+constexpr DecodeKernels<double> double_table = {lanes_of<double>,
+                                                weigh<double>,
+                                                {score<double, double>, nullptr, nullptr},
+                                                {pool<double, double>, nullptr, nullptr}};
 
 }  // namespace
 }  // namespace qkv::kernels::HWY_NAMESPACE

@@ -18,9 +18,9 @@ HWY_BEFORE_NAMESPACE();
 namespace qkv::kernels::HWY_NAMESPACE {
 namespace {
 
-// Stores edit(score, key, at, rows) for every vector of the block, where key holds each lane's key, `at` is the vector's
-// place in the block, and rows is what load_rows(row) gave for the vector's place in arrays per row, once, before the loop.
-// Raises row_max on the way where that is asked for.
+// Stores edit(score, key, at, rows) for every vector of the block, where key holds each lane's key, `at` is the
+// vector's place in the block, and rows is what load_rows(row) gave for the vector's place in arrays per row, once,
+// before the loop. Raises row_max on the way where that is asked for.
 template <int vectors, class T, class LoadRows, class Edit>
 HWY_INLINE void for_each_key(const EditArgs<T>& args, int first_row, LoadRows load_rows, Edit edit) {
   const Tag<T> d;

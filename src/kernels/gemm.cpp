@@ -109,7 +109,7 @@ void pack(const PackArgs<T>& args) {
 }
 
 template <class T>
-constexpr GemmKernels<T> gemm_table = {vectors * lanes_of<T>, block_rows, block_depth, multiply<T>, pack<T>};
+constexpr GemmKernels<T> gemm_table = {vectors* lanes_of<T>, block_rows, block_depth, multiply<T>, pack<T>};
 
 }  // namespace
 }  // namespace qkv::kernels::HWY_NAMESPACE

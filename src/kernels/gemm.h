@@ -14,7 +14,8 @@ struct GemmArgs {
   const T* a;  // [rows][a_stride]
   std::ptrdiff_t a_stride;
   int rows;
-  const T* b;  // panels of `panel` columns: [columns / panel, rounded up][panel_stride], each [depth][panel], zeros behind
+  const T*
+      b;  // panels of `panel` columns: [columns / panel, rounded up][panel_stride], each [depth][panel], zeros behind
   std::ptrdiff_t panel_stride;
   int columns;
   int depth;

@@ -19,8 +19,8 @@ HWY_INLINE Vec<T> load_widened(const T* at) {
   return hn::LoadU(Tag<T>(), at);
 }
 template <class T, class Half>
-  requires(std::is_same_v<Half, hwy::float16_t> || std::is_same_v<Half, hwy::bfloat16_t>)
-HWY_INLINE Vec<T> load_widened(const Half* at) {
+requires(std::is_same_v<Half, hwy::float16_t> ||
+         std::is_same_v<Half, hwy::bfloat16_t>) HWY_INLINE Vec<T> load_widened(const Half* at) {
   const hn::Rebind<Half, Tag<T>> half;
   return hn::PromoteTo(Tag<T>(), hn::LoadU(half, at));
 }

@@ -55,8 +55,8 @@ Isa current_isa() { return chosen().load(std::memory_order_relaxed); }
 
 void set_isa(Isa isa) {
   if (!is_supported(isa)) {
-    throw OptionError(message("set_isa: this machine has no ", name_of(isa), "; its best is ",
-                              name_of(supported_isas().front())));
+    throw OptionError(
+        message("set_isa: this machine has no ", name_of(isa), "; its best is ", name_of(supported_isas().front())));
   }
   chosen().store(isa, std::memory_order_relaxed);
 }

@@ -22,8 +22,8 @@ const Table& pick(Isa isa, const Table& baseline, const Table& avx2, const Table
 
 }  // namespace qkv::kernels
 
-// An instruction set's copy, or the current one's, of something that every target's namespace has. A target that this build does not
-// have stands in for itself with the baseline; supported_isas() does not offer it.
+// An instruction set's copy, or the current one's, of something that every target's namespace has. A target that this
+// build does not have stands in for itself with the baseline; supported_isas() does not offer it.
 #if HWY_TARGETS & HWY_AVX2
 #define QKV_OF_AVX2(name) N_AVX2::name
 #else

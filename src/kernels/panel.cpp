@@ -2,9 +2,9 @@
 //
 // Scores are computed transposed, K * Q^T: keys are broadcast straight from their rows and need no packing, queries are
 // transposed once per panel, and a vector holds one key's scores for neighbouring queries. The output is P * V by rows:
-// weights are broadcast, values loaded as vectors. Values are copied, once for a group of panels, into strips two vectors
-// wide: straight from their rows, whose distance is a power of two as a rule, they fall on a few sets of the first-level
-// cache and throw each other out (88 % of peak for the product on Zen 3 instead of 97 %).
+// weights are broadcast, values loaded as vectors. Values are copied, once for a group of panels, into strips two
+// vectors wide: straight from their rows, whose distance is a power of two as a rule, they fall on a few sets of the
+// first-level cache and throw each other out (88 % of peak for the product on Zen 3 instead of 97 %).
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/panel.cpp"
 #include "kernels/targets.h"
@@ -39,7 +39,7 @@ inline constexpr int score_keys = vectors == 2 ? 6 : 8;
 #endif
 inline constexpr int pool_vectors = 2;
 template <class T>
-inline constexpr int strip_width = pool_vectors * lanes_of<T>;
+inline constexpr int strip_width = pool_vectors* lanes_of<T>;
 inline constexpr int group_panels = 8;
 
 template <int keys, int vectors, bool with_max, class T>
@@ -96,8 +96,8 @@ void score(const ScoreArgs<T>& args) {
   }
 }
 
-// Two passes per block: the row maxima are known before the first e^x. (A single pass with the maximum of earlier blocks
-// was equal within noise and overflows with scores of 100 and more.)
+// Two passes per block: the row maxima are known before the first e^x. (A single pass with the maximum of earlier
+// blocks was equal within noise and overflows with scores of 100 and more.)
 template <int vectors, class T>
 void weigh_panel(const WeighArgs<T>& args) {
   const Tag<T> d;
@@ -108,7 +108,8 @@ void weigh_panel(const WeighArgs<T>& args) {
   for (int v = 0; v < vectors; ++v) {
     const auto before = hn::Load(d, args.max + v * L);
     const auto now = max_of_numbers(before, hn::Load(d, args.row_max + v * L));
-    // A row that has seen nothing yet has no maximum to subtract: its scores are all -inf, and -inf - 0 is what gives 0.
+    // A row that has seen nothing yet has no maximum to subtract: its scores are all -inf, and -inf - 0 is what gives
+    // 0.
     reference[v] = hn::IfThenElse(hn::Eq(now, lowest), hn::Zero(d), now);
     hn::Store(now, d, args.max + v * L);
     hn::Store(exp(d, hn::Sub(before, reference[v])), d, args.rescale + v * L);
@@ -166,7 +167,8 @@ HWY_INLINE void pool_tile(const PoolArgs<T>& args, int r, int column, std::ptrdi
     }
   }
   accumulate(args.weights + first * args.lanes + r, 1, args.lanes,
-             static_cast<const T*>(args.values) + strip_offset + first * strip_width<T>, strip_width<T>, last - first, sum);
+             static_cast<const T*>(args.values) + strip_offset + first * strip_width<T>, strip_width<T>, last - first,
+             sum);
   for (int i = 0; i < rows; ++i) {
     for (int v = 0; v < vectors; ++v) hn::Store(sum[i][v], d, sums + i * args.sum_stride + v * L);
   }

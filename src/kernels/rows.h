@@ -15,8 +15,8 @@ struct RowKernels {
   void (*add_bias)(const T* bias, int count, T* target);
   // target[i] = -inf where flags[i] != 0 differs from kept.
   void (*exclude)(const std::uint8_t* flags, bool kept, int count, T* target);
-  // Which of Found occur: -inf is excluded, all else is kept; a kept value may be nonzero. seen[i] becomes 0 where row[i]
-  // is kept.
+  // Which of Found occur: -inf is excluded, all else is kept; a kept value may be nonzero. seen[i] becomes 0 where
+  // row[i] is kept.
   unsigned (*survey)(const T* row, int count, T* seen);
   // target[i] = source[i] * factor
   void (*scale)(const T* source, int count, T factor, T* target);

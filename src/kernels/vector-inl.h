@@ -50,10 +50,12 @@ struct ExpConstants;
 template <>
 struct ExpConstants<float> {
   static constexpr int fraction_bits = 23;
-  static constexpr float lowest = -88.0296f;         // a little above -127 ln(2): rounds to the exponent that stands for 0
-  static constexpr float shift = 12582912.0f + 127;  // 1.5 * 2^23: a sum with it has no fraction; and the exponent's bias
+  static constexpr float lowest = -88.0296f;  // a little above -127 ln(2): rounds to the exponent that stands for 0
+  static constexpr float shift =
+      12582912.0f + 127;  // 1.5 * 2^23: a sum with it has no fraction; and the exponent's bias
   // 2^f on [-1/2, 1/2], minimax for the relative error (2e-9), the constant term being 1.
-  static constexpr float polynomial[] = {1.5355012e-4f, 1.3398891e-3f, 9.618431e-3f, 5.5503324e-2f, 2.4022648e-1f, 6.931472e-1f};
+  static constexpr float polynomial[] = {1.5355012e-4f, 1.3398891e-3f, 9.618431e-3f,
+                                         5.5503324e-2f, 2.4022648e-1f, 6.931472e-1f};
 };
 template <>
 struct ExpConstants<double> {
@@ -69,13 +71,13 @@ struct ExpConstants<double> {
 };
 
 // e^x for x <= 88 (float), 709 (double). Relative error where the result is normal: 8e-8 + 2e-8 |x| (float), 3e-16 +
-// 2e-17 |x| (double). Where it is below the least normal number it is exactly 0, for -inf too; e^0 is exactly 1; NaN, of
-// any payload, stays NaN.
+// 2e-17 |x| (double). Where it is below the least normal number it is exactly 0, for -inf too; e^0 is exactly 1; NaN,
+// of any payload, stays NaN.
 //
-// x log2(e) = n + f with |f| <= 1/2. Adding `shift` leaves n plus the exponent's bias in the low bits of the sum; moved to
-// the exponent's place these are 2^n, and 0 for the least n. f is a fused multiply-add, so that the product is not
-// rounded. The product with the power of two, rather than an integer addition to the exponent, keeps NaN and gives exact
-// zeros; it costs the same.
+// x log2(e) = n + f with |f| <= 1/2. Adding `shift` leaves n plus the exponent's bias in the low bits of the sum; moved
+// to the exponent's place these are 2^n, and 0 for the least n. f is a fused multiply-add, so that the product is not
+// rounded. The product with the power of two, rather than an integer addition to the exponent, keeps NaN and gives
+// exact zeros; it costs the same.
 //
 // Several vectors at once, step by step: the chain of dependent steps is long, and one vector after the other fills the
 // processor's scheduler with what waits (8.3 cycles a vector on Zen 3 instead of 6.1).
@@ -120,12 +122,11 @@ HWY_INLINE V tanh(D d, V x) {
   const auto large = hn::CopySign(hn::Div(hn::Sub(one, e), hn::Add(one, e)), x);
   const auto y = hn::Mul(x, x);
   // Coefficients of the Taylor series of tanh: 2^2n (2^2n - 1) B_2n / (2n)!.
-  constexpr T series[] = {
-      static_cast<T>(-3.3333333333333333e-1), static_cast<T>(1.3333333333333333e-1),
-      static_cast<T>(-5.3968253968253968e-2), static_cast<T>(2.1869488536155203e-2),
-      static_cast<T>(-8.8632355299021966e-3), static_cast<T>(3.5921280365724810e-3),
-      static_cast<T>(-1.4558343870513183e-3), static_cast<T>(5.9002744094558598e-4),
-      static_cast<T>(-2.3912911424355248e-4), static_cast<T>(9.6915379569294503e-5)};
+  constexpr T series[] = {static_cast<T>(-3.3333333333333333e-1), static_cast<T>(1.3333333333333333e-1),
+                          static_cast<T>(-5.3968253968253968e-2), static_cast<T>(2.1869488536155203e-2),
+                          static_cast<T>(-8.8632355299021966e-3), static_cast<T>(3.5921280365724810e-3),
+                          static_cast<T>(-1.4558343870513183e-3), static_cast<T>(5.9002744094558598e-4),
+                          static_cast<T>(-2.3912911424355248e-4), static_cast<T>(9.6915379569294503e-5)};
   constexpr int terms = is_double ? 10 : 5;
   auto p = hn::Set(d, series[terms - 1]);
   for (int i = terms - 2; i >= 0; --i) p = hn::MulAdd(p, y, hn::Set(d, series[i]));

@@ -36,7 +36,8 @@ struct Extents {
   std::int64_t M, K, N;
 };
 
-Extents check(const View& a, std::int64_t K, std::int64_t N, Dtype b_dtype, const std::string& b_text, const MutableView& c) {
+Extents check(const View& a, std::int64_t K, std::int64_t N, Dtype b_dtype, const std::string& b_text,
+              const MutableView& c) {
   const auto refuse = [&](const char* rule) {
     throw ShapeError(message("gemm: ", rule, ": a ", a.shape().text(), ", b ", b_text, ", c ", c.shape().text()));
   };
@@ -48,8 +49,8 @@ Extents check(const View& a, std::int64_t K, std::int64_t N, Dtype b_dtype, cons
   if (c.extent(1) > 1 && c.stride(1) != 1) refuse("the last axis of c must be dense");
   require_matrix_dtype(a, "a");
   if (a.dtype() != b_dtype || c.dtype() != b_dtype) {
-    throw DtypeError(message("gemm: a, b and c must have one dtype; a is ", name_of(a.dtype()), ", b ", name_of(b_dtype), ", c ",
-                             name_of(c.dtype())));
+    throw DtypeError(message("gemm: a, b and c must have one dtype; a is ", name_of(a.dtype()), ", b ",
+                             name_of(b_dtype), ", c ", name_of(c.dtype())));
   }
   return {a.extent(0), K, N};
 }
@@ -66,12 +67,13 @@ Scratch& packed_columns() {
 // Where a strip's panels come from: packed before, or packed here, block of depth by block of depth.
 template <class T>
 struct Second {
-  View matrix;           // to be packed; absent if it is packed
-  const T* panels;       // packed
+  View matrix;      // to be packed; absent if it is packed
+  const T* panels;  // packed
 };
 
 template <class T>
-void multiply(const View& a, const Second<T>& b, const MutableView& c, const Extents& e, const GemmOptions& options, Isa isa) {
+void multiply(const View& a, const Second<T>& b, const MutableView& c, const Extents& e, const GemmOptions& options,
+              Isa isa) {
   const auto& kernels = kernels::gemm_kernels<T>(isa);
   if (e.K == 0 && !options.accumulate) {
     for (std::int64_t i = 0; i < e.M; ++i) std::fill_n(c.as<T>() + i * c.stride(0), e.N, T(0));
@@ -90,7 +92,8 @@ void multiply(const View& a, const Second<T>& b, const MutableView& c, const Ext
     const std::int64_t column = task / down * width, columns = std::min(width, e.N - column);
     const std::int64_t row = task % down * strip_rows, rows = std::min(strip_rows, e.M - row);
     const std::int64_t panels = divide_up(columns, kernels.panel);
-    T* block = static_cast<T*>(packed_rows().get(sizeof(T) * static_cast<std::size_t>(kernels.block_rows * kernels.block_depth)));
+    T* block = static_cast<T*>(
+        packed_rows().get(sizeof(T) * static_cast<std::size_t>(kernels.block_rows * kernels.block_depth)));
     for (std::int64_t k = 0; k < e.K; k += kernels.block_depth) {
       const std::int64_t depth = std::min<std::int64_t>(kernels.block_depth, e.K - k);
       const T* strip = nullptr;
@@ -98,8 +101,9 @@ void multiply(const View& a, const Second<T>& b, const MutableView& c, const Ext
       if (b.matrix) {
         panel_stride = depth * kernels.panel;
         T* to = static_cast<T*>(packed_columns().get(sizeof(T) * static_cast<std::size_t>(panels * panel_stride)));
-        kernels.pack({b.matrix.template as<T>() + k * b.matrix.stride(0) + column * b.matrix.stride(1), b.matrix.stride(0), b.matrix.stride(1),
-                      static_cast<int>(depth), static_cast<int>(columns), to, panel_stride});
+        kernels.pack({b.matrix.template as<T>() + k * b.matrix.stride(0) + column * b.matrix.stride(1),
+                      b.matrix.stride(0), b.matrix.stride(1), static_cast<int>(depth), static_cast<int>(columns), to,
+                      panel_stride});
         strip = to;
       } else {
         panel_stride = e.K * kernels.panel;
@@ -145,8 +149,8 @@ PackedMatrix::PackedMatrix(View b) : isa_(current_isa()) {
   const auto fill = [&]<class T>(T) {
     const auto& kernels = kernels::gemm_kernels<T>(isa_);
     panels_ = Tensor(Shape{divide_up(columns_, kernels.panel), rows_, kernels.panel}, b.dtype());
-    kernels.pack({b.as<T>(), b.stride(0), b.stride(1), static_cast<int>(rows_), static_cast<int>(columns_), panels_.values<T>().data(),
-                  rows_ * kernels.panel});
+    kernels.pack({b.as<T>(), b.stride(0), b.stride(1), static_cast<int>(rows_), static_cast<int>(columns_),
+                  panels_.values<T>().data(), rows_ * kernels.panel});
   };
   b.dtype() == Dtype::float64 ? fill(0.0) : fill(0.0f);
 }
