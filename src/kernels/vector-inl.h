@@ -71,8 +71,8 @@ struct ExpConstants<double> {
 };
 
 // e^x for x <= 88 (float), 709 (double). Relative error where the result is normal: 8e-8 + 2e-8 |x| (float), 3e-16 +
-// 2e-17 |x| (double). Where it is below the least normal number it is exactly 0, for -inf too; e^0 is exactly 1; NaN,
-// of any payload, stays NaN.
+// 2e-17 |x| (double); without fused multiply-add, as in the baseline, see docs/numerics.md. Far below the least normal
+// number it is exactly 0, for -inf too; e^0 is exactly 1; NaN, of any payload, stays NaN.
 //
 // x log2(e) = n + f with |f| <= 1/2. Adding `shift` leaves n plus the exponent's bias in the low bits of the sum; moved
 // to the exponent's place these are 2^n, and 0 for the least n. f is a fused multiply-add, so that the product is not
