@@ -60,13 +60,15 @@ void multiply(const GemmArgs<T>& args) {
   constexpr int width = vectors * lanes_of<T>;
   constexpr int line = 64 / sizeof(T);
   const T* panel = args.b;
-  // While a panel is used, the next one is brought to the second-level cache, a share with every tile.
+  // While a panel is used, the next one is brought to the second-level cache, a share with every tile; and while a tile
+  // is summed, the next tile's place in c. Hints: they may point anywhere.
   const int share = (args.depth * width / line + args.rows / tile_rows) / (args.rows / tile_rows + 1);
   for (int column = 0; column < args.columns; column += width, panel += args.panel_stride) {
     const T* next = panel + args.panel_stride;
     int r = 0;
     for (; r + tile_rows <= args.rows; r += tile_rows) {
       for (int i = 0; i < share; ++i, next += line) __builtin_prefetch(next, 0, 2);
+      for (int i = 0; i < tile_rows; ++i) __builtin_prefetch(args.c + (r + tile_rows + i) * args.c_stride + column, 1);
       panel_rows<tile_rows>(args, r, panel, column);
     }
     if constexpr (tile_rows > 4) {

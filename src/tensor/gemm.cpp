@@ -18,11 +18,12 @@ namespace {
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// Columns of one task: wide enough that the rows' packing is paid for, and their packed block stays in the third-level
-// cache.
-constexpr std::int64_t strip_columns = 1024;
-constexpr std::int64_t strip_rows = 1024;
+// Rows and columns of one task. A block of c, rows of a block by so many columns, stays in the second-level cache; what
+// is packed of b, so many columns by packed_depth rows, in the third-level cache.
+constexpr std::int64_t strip_columns = 512;
 constexpr std::int64_t few_rows_columns = 256;
+constexpr std::int64_t strip_rows = 2048;
+constexpr std::int64_t packed_depth = 4096;
 // Below so many multiply-adds a second thread costs more than it brings.
 constexpr double worth_a_thread = 2e6;
 
@@ -71,6 +72,57 @@ struct Second {
   const T* panels;  // packed
 };
 
+// Rows and columns of one task.
+struct Region {
+  std::int64_t row, rows, column, columns;
+};
+
+// Rows of a, `depth` elements each, side by side.
+template <class T>
+void copy_rows(const View& a, std::int64_t row, std::int64_t rows, std::int64_t k, std::int64_t depth, T* target) {
+  for (std::int64_t r = 0; r < rows; ++r, target += depth) {
+    const T* from = a.as<T>() + (row + r) * a.stride(0) + k * a.stride(1);
+    if (a.stride(1) == 1) {
+      std::copy_n(from, depth, target);
+    } else {
+      for (std::int64_t j = 0; j < depth; ++j) target[j] = from[j * a.stride(1)];
+    }
+  }
+}
+
+// The rows' blocks are the outer loop and the depth's the inner one, so that a block of c stays in the second-level
+// cache while its sums grow.
+template <class T>
+void multiply_region(const View& a, const Second<T>& b, const MutableView& c, const Extents& e, const Region& region,
+                     bool accumulate, const kernels::GemmKernels<T>& kernels) {
+  const std::int64_t panels = divide_up(region.columns, kernels.panel);
+  const std::int64_t at_once = b.matrix ? (e.M <= kernels.block_rows ? kernels.block_depth : packed_depth) : e.K;
+  T* block = static_cast<T*>(
+      packed_rows().get(sizeof(T) * static_cast<std::size_t>(kernels.block_rows * kernels.block_depth)));
+  for (std::int64_t first = 0; first < e.K; first += at_once) {
+    const std::int64_t last = std::min(first + at_once, e.K), panel_stride = (last - first) * kernels.panel;
+    const T* strip = b.panels + region.column / kernels.panel * panel_stride;
+    if (b.matrix) {
+      T* to = static_cast<T*>(packed_columns().get(sizeof(T) * static_cast<std::size_t>(panels * panel_stride)));
+      kernels.pack({b.matrix.template as<T>() + first * b.matrix.stride(0) + region.column * b.matrix.stride(1),
+                    b.matrix.stride(0), b.matrix.stride(1), static_cast<int>(last - first),
+                    static_cast<int>(region.columns), to, panel_stride});
+      strip = to;
+    }
+    for (std::int64_t i = 0; i < region.rows; i += kernels.block_rows) {
+      const std::int64_t rows = std::min<std::int64_t>(kernels.block_rows, region.rows - i);
+      for (std::int64_t k = first; k < last; k += kernels.block_depth) {
+        const std::int64_t depth = std::min<std::int64_t>(kernels.block_depth, last - k);
+        copy_rows(a, region.row + i, rows, k, depth, block);
+        kernels.multiply({block, depth, static_cast<int>(rows), strip + (k - first) * kernels.panel, panel_stride,
+                          static_cast<int>(region.columns), static_cast<int>(depth),
+                          c.as<T>() + (region.row + i) * c.stride(0) + region.column, c.stride(0),
+                          k > 0 || accumulate});
+      }
+    }
+  }
+}
+
 template <class T>
 void multiply(const View& a, const Second<T>& b, const MutableView& c, const Extents& e, const GemmOptions& options,
               Isa isa) {
@@ -81,50 +133,16 @@ void multiply(const View& a, const Second<T>& b, const MutableView& c, const Ext
   const double work = static_cast<double>(e.M) * static_cast<double>(e.N) * static_cast<double>(e.K);
   const int allowed = resolve_threads(options.threads, "gemm");
   const int threads = static_cast<int>(std::clamp(work / worth_a_thread, 1.0, static_cast<double>(allowed)));
-  // Strips for several threads are narrower, so that all are busy to the end.
+  // Strips for several threads are narrower, so that all are busy to the end; for few rows, because what is packed is
+  // used once and should not leave the second-level cache.
   std::int64_t width = threads > 1 ? std::min(strip_columns, divide_up(e.N, 4 * threads)) : strip_columns;
-  // Few rows: what is packed is used once, so it should not leave the second-level cache.
   if (b.matrix && e.M <= kernels.block_rows) width = std::min(width, few_rows_columns);
   width = divide_up(width, kernels.panel) * kernels.panel;
   const std::int64_t across = divide_up(e.N, width), down = divide_up(e.M, strip_rows);
-
   parallel_for(across * down, threads, [&](std::int64_t task) {
-    const std::int64_t column = task / down * width, columns = std::min(width, e.N - column);
-    const std::int64_t row = task % down * strip_rows, rows = std::min(strip_rows, e.M - row);
-    const std::int64_t panels = divide_up(columns, kernels.panel);
-    T* block = static_cast<T*>(
-        packed_rows().get(sizeof(T) * static_cast<std::size_t>(kernels.block_rows * kernels.block_depth)));
-    for (std::int64_t k = 0; k < e.K; k += kernels.block_depth) {
-      const std::int64_t depth = std::min<std::int64_t>(kernels.block_depth, e.K - k);
-      const T* strip = nullptr;
-      std::int64_t panel_stride = 0;
-      if (b.matrix) {
-        panel_stride = depth * kernels.panel;
-        T* to = static_cast<T*>(packed_columns().get(sizeof(T) * static_cast<std::size_t>(panels * panel_stride)));
-        kernels.pack({b.matrix.template as<T>() + k * b.matrix.stride(0) + column * b.matrix.stride(1),
-                      b.matrix.stride(0), b.matrix.stride(1), static_cast<int>(depth), static_cast<int>(columns), to,
-                      panel_stride});
-        strip = to;
-      } else {
-        panel_stride = e.K * kernels.panel;
-        strip = b.panels + column / kernels.panel * panel_stride + k * kernels.panel;
-      }
-      for (std::int64_t i = 0; i < rows; i += kernels.block_rows) {
-        const std::int64_t block_rows = std::min<std::int64_t>(kernels.block_rows, rows - i);
-        for (std::int64_t r = 0; r < block_rows; ++r) {
-          const T* from = a.as<T>() + (row + i + r) * a.stride(0) + k * a.stride(1);
-          T* to = block + r * depth;
-          if (a.stride(1) == 1) {
-            std::copy_n(from, depth, to);
-          } else {
-            for (std::int64_t j = 0; j < depth; ++j) to[j] = from[j * a.stride(1)];
-          }
-        }
-        kernels.multiply({block, depth, static_cast<int>(block_rows), strip, panel_stride, static_cast<int>(columns),
-                          static_cast<int>(depth), c.as<T>() + (row + i) * c.stride(0) + column, c.stride(0),
-                          k > 0 || options.accumulate});
-      }
-    }
+    const std::int64_t column = task / down * width, row = task % down * strip_rows;
+    multiply_region(a, b, c, e, {row, std::min(strip_rows, e.M - row), column, std::min(width, e.N - column)},
+                    options.accumulate, kernels);
   });
 }
 
