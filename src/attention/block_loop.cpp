@@ -61,8 +61,8 @@ void BlockLoop<T>::pack_queries(int p) {
   if (!direct) {
     for (int r = 0; r < panel.rows(); ++r) load_row(q, offset(r), q.stride(3), D, w_.row + r * D);
   }
-  kernels::panel_kernels<T>().transpose({direct ? q.as<T>() + offset(0) : w_.row, direct ? q.stride(2) : D,
-                                         panel.rows(), static_cast<int>(D), scale, queries(p), panel.lanes});
+  strategy_.panel->transpose({direct ? q.as<T>() + offset(0) : w_.row, direct ? q.stride(2) : D, panel.rows(),
+                              static_cast<int>(D), scale, queries(p), panel.lanes});
 }
 
 template <class T>
@@ -157,7 +157,7 @@ typename BlockLoop<T>::Part BlockLoop<T>::classify_panel(int p, std::int64_t blo
   PairTable& table = w_.tables[index];
   if (!strategy_.share_pairs || table.state == PairState::unknown) {
     table = fill_pairs<T>(problem_, {panels_[static_cast<std::size_t>(p)], group_.batch, head(), first(p), last(p)},
-                          from, part.keys, {w_.pair_rows, w_.block, w_.kept}, added, seen);
+                          from, part.keys, {*strategy_.panel, w_.pair_rows, w_.block, w_.kept}, added, seen);
   }
   part.table = table;
   part.added = added;
@@ -242,7 +242,7 @@ void BlockLoop<T>::fetch(bool gaps) {
     });
     values_ = {w_.values, width, true};
   } else {
-    const auto& kernels = kernels::panel_kernels<T>();
+    const auto& kernels = *strategy_.panel;
     stage(problem_.v, gaps, [&](std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride) {
       kernels.spread({rows, stride, static_cast<int>(count), static_cast<int>(Dv), w_.values + row * kernels.strip,
                       w_.strip_stride});
@@ -329,7 +329,7 @@ template <class T>
 void BlockLoop<T>::edit_scores(int p, int first, int last, bool everything) {
   const Part& part = parts_[static_cast<std::size_t>(p)];
   const ResolvedMask& mask = problem_.mask;
-  const auto& edits = kernels::edit_kernels<T>();
+  const auto& edits = *strategy_.edits;
   set_row_parameters(p, part.first);
   kernels::EditArgs<T> args{w_.scores,
                             panels_[static_cast<std::size_t>(p)].lanes,
@@ -461,8 +461,8 @@ bool BlockLoop<T>::mark_excluded(int p) {
   set_row_parameters(p, part.first);
   const kernels::EditArgs<T> args{w_.shadow, lanes,   0,         part.keys, nullptr, part.added,
                                   nullptr,   nullptr, w_.begins, w_.ends,   T(0)};
-  if (part.table.state == PairState::mixed) kernels::edit_kernels<T>().add(args);
-  if (part.limited) kernels::edit_kernels<T>().limit(args);
+  if (part.table.state == PairState::mixed) strategy_.edits->add(args);
+  if (part.limited) strategy_.edits->limit(args);
   return true;
 }
 

@@ -69,7 +69,7 @@ bool Finish<T>::sees_any(std::int64_t batch, std::int64_t head, std::int64_t que
   for (std::int64_t first = range.first; first < range.last; first += strategy_.block_keys) {
     const int keys = static_cast<int>(std::min<std::int64_t>(strategy_.block_keys, range.last - first));
     const PairTable table = fill_pairs<T>(problem_, {row, batch, head, &range.first, &range.last}, first, keys,
-                                          {w_.pair_rows, w_.block, w_.kept}, w_.shadow, w_.scores);
+                                          {*strategy_.panel, w_.pair_rows, w_.block, w_.kept}, w_.shadow, w_.scores);
     if (table.state != PairState::none) return true;
   }
   return false;

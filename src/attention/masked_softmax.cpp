@@ -30,7 +30,8 @@ void softmax_rows(const View& scores, const ResolvedMask& mask, OnEmpty on_empty
         load_row(scores, b * scores.stride(0) + i * scores.stride(1), scores.stride(2), length, row);
         // A block of one row and `length` keys.
         T max = -std::numeric_limits<T>::infinity(), sum = 0, rescale = 0;
-        kernels::decode_kernels<T>().weigh({row, 1, static_cast<int>(length), nullptr, &max, &sum, &rescale});
+        kernels::decode_kernels<T>(current_isa())
+            .weigh({row, 1, static_cast<int>(length), nullptr, &max, &sum, &rescale});
         factor = T(1) / sum;
         if (max == -std::numeric_limits<T>::infinity()) factor = std::numeric_limits<T>::quiet_NaN();
       } else if (on_empty == OnEmpty::error) {

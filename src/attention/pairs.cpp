@@ -102,9 +102,8 @@ PairTable fill_pairs(const Problem& problem, const PanelKeys& of, std::int64_t f
   if ((found & kernels::found_kept) == 0) return {PairState::none, true, true};
   const bool excludes = (found & kernels::found_excluded) != 0;
   if (!excludes && (found & kernels::found_nonzero) == 0) return {PairState::plain, false, false};
-  const auto& panel_kernels = kernels::panel_kernels<T>();
-  if (panel.lanes % panel_kernels.vector == 0) {
-    panel_kernels.transpose({room.rows, room.stride, panel.rows(), keys, T(1), target, panel.lanes});
+  if (panel.lanes % room.kernels.vector == 0) {
+    room.kernels.transpose({room.rows, room.stride, panel.rows(), keys, T(1), target, panel.lanes});
   } else {
     for (int j = 0; j < keys; ++j) {
       for (int r = 0; r < panel.lanes; ++r) {

@@ -24,9 +24,10 @@ struct PanelKeys {
   const std::int64_t *first, *last;  // per row
 };
 
-// Room for fill_pairs.
+// What fill_pairs works with.
 template <class T>
 struct PairRoom {
+  const kernels::PanelKernels<T>& kernels;
   T* rows;  // [rows][stride]
   std::ptrdiff_t stride;
   bool* kept;  // [keys][rows]

@@ -52,12 +52,15 @@ std::vector<Panel> head_panels(std::int64_t heads, std::int64_t Tq) {
 template <class T>
 Strategy<T> choose_strategy(const Problem& problem) {
   Strategy<T> s{};
-  const auto& panel = kernels::panel_kernels<T>();
+  const Isa isa = current_isa();
+  s.panel = &kernels::panel_kernels<T>(isa);
+  s.edits = &kernels::edit_kernels<T>(isa);
+  const auto& panel = *s.panel;
   s.decode = problem.Tq > 0 && problem.Tq <= decode_queries;
   s.vector = panel.vector;
   s.group_panels = panel.group_panels;
   if (s.decode) {
-    const auto& decode = kernels::decode_kernels<T>();
+    const auto& decode = kernels::decode_kernels<T>(isa);
     s.block_keys = kernels::decode_keys;
     s.chunk_keys = decode_chunk;
     s.units = problem.Hk;

@@ -24,6 +24,9 @@ struct Panel {
 // A *task* is one group of one unit, over one *chunk* of the keys; nothing in it depends on other tasks.
 template <class T>
 struct Strategy {
+  // The kernels of the instruction set that was current when the call began; all of the call uses them.
+  const kernels::PanelKernels<T>* panel;
+  const kernels::EditKernels<T>* edits;
   bool decode;
   int vector;      // lanes of a vector
   int block_keys;  // keys in a block; blocks start at multiples of it

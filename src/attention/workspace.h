@@ -29,7 +29,7 @@ struct Workspace {
     scores = take<T>(block * lanes);
     if (!s.keys_direct || problem.mask.has_pairs() || problem.mask.has_ranges()) keys = take<T>(block * problem.D);
     if (!s.values_direct || problem.mask.has_pairs() || problem.mask.has_ranges()) {
-      const std::int64_t strip = kernels::panel_kernels<T>().strip;
+      const std::int64_t strip = s.panel->strip;
       strip_stride = block * strip;
       values = take<T>((problem.Dv + strip - 1) / strip * strip_stride);
     }

@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <qkv/isa.h>
+
 namespace qkv::kernels {
 
 // Fills scores[j * lanes + r] for first <= j < last with q_r . k_j.
@@ -115,7 +117,7 @@ struct PanelKernels {
   void (*pool)(const PoolArgs<T>&);
 };
 template <class T>
-const PanelKernels<T>& panel_kernels();  // of the current instruction set
+const PanelKernels<T>& panel_kernels(Isa isa);
 
 template <class T>
 struct EditKernels {
@@ -126,7 +128,7 @@ struct EditKernels {
   void (*maximum)(const EditArgs<T>&);  // changes nothing, raises row_max
 };
 template <class T>
-const EditKernels<T>& edit_kernels();
+const EditKernels<T>& edit_kernels(Isa isa);
 
 // Few rows, many keys. Keys and values are read in their storage type, each once for all rows.
 inline constexpr int decode_rows = 8;    // at most, of one pass
@@ -141,6 +143,6 @@ struct DecodeKernels {
   void (*pool[3])(const PoolArgs<T>&);
 };
 template <class T>
-const DecodeKernels<T>& decode_kernels();
+const DecodeKernels<T>& decode_kernels(Isa isa);
 
 }  // namespace qkv::kernels

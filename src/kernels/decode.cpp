@@ -219,12 +219,12 @@ HWY_AFTER_NAMESPACE();
 namespace qkv::kernels {
 
 template <>
-const DecodeKernels<float>& decode_kernels() {
-  return QKV_PICK(float_table);
+const DecodeKernels<float>& decode_kernels(Isa isa) {
+  return QKV_PICK_FOR(isa, float_table);
 }
 template <>
-const DecodeKernels<double>& decode_kernels() {
-  return QKV_PICK(double_table);
+const DecodeKernels<double>& decode_kernels(Isa isa) {
+  return QKV_PICK_FOR(isa, double_table);
 }
 
 }  // namespace qkv::kernels

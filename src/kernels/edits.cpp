@@ -128,12 +128,12 @@ HWY_AFTER_NAMESPACE();
 namespace qkv::kernels {
 
 template <>
-const EditKernels<float>& edit_kernels() {
-  return QKV_PICK(edit_table<float>);
+const EditKernels<float>& edit_kernels(Isa isa) {
+  return QKV_PICK_FOR(isa, edit_table<float>);
 }
 template <>
-const EditKernels<double>& edit_kernels() {
-  return QKV_PICK(edit_table<double>);
+const EditKernels<double>& edit_kernels(Isa isa) {
+  return QKV_PICK_FOR(isa, edit_table<double>);
 }
 
 }  // namespace qkv::kernels

@@ -283,12 +283,12 @@ HWY_AFTER_NAMESPACE();
 namespace qkv::kernels {
 
 template <>
-const PanelKernels<float>& panel_kernels() {
-  return QKV_PICK(panel_table<float>);
+const PanelKernels<float>& panel_kernels(Isa isa) {
+  return QKV_PICK_FOR(isa, panel_table<float>);
 }
 template <>
-const PanelKernels<double>& panel_kernels() {
-  return QKV_PICK(panel_table<double>);
+const PanelKernels<double>& panel_kernels(Isa isa) {
+  return QKV_PICK_FOR(isa, panel_table<double>);
 }
 
 }  // namespace qkv::kernels
