@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # For each peer: what to install, as arguments of one `pip install` after the other, and how to see that it is there.
 PEERS = {
     "torch": {
-        "install": [["--index-url", "https://download.pytorch.org/whl/cpu", "torch==2.13.0"], ["numpy"]],
+        "install": [["torch==2.13.0", "numpy"]],
         "version": "import numpy, torch; assert torch.__version__.split('+')[0] == '2.13.0'; print(torch.__version__)",
     },
     "onnxruntime": {
