@@ -105,8 +105,9 @@ class BlockLoop {
   Until until_ = Until::masked;
   std::int64_t end_ = 0;
   std::span<const Panel> panels_;
-  std::array<PanelState, max_panels> states_{};
-  std::array<Part, max_panels> parts_{};
+  // Filled for the group in hand; not before, because a call may be small.
+  std::array<PanelState, max_panels> states_;
+  std::array<Part, max_panels> parts_;
 
   // The block in hand.
   std::int64_t block_first_ = 0, block_last_ = 0;  // keys that any panel sees

@@ -24,25 +24,30 @@ constexpr T quiet_nan = std::numeric_limits<T>::quiet_NaN();
 template <class T>
 void Finish<T>::write(const PanelResult<T>& result) {
   const Panel& panel = result.panel;
-  for (int r = 0; r < panel.rows(); ++r) {
-    const std::int64_t head = result.head + panel.first_head + r / panel.queries;
-    const std::int64_t query = panel.first_query + r % panel.queries;
-    const RowKind kind =
-        kind_of(result.started ? result.max[r] : -infinity<T>, result.started, result.of.batch, head, query);
-    if (kind == RowKind::empty) {
-      write_empty(result.of.batch, head, query);
-    } else {
-      const T factor = kind == RowKind::nan ? quiet_nan<T> : T(1) / result.sum[r];
-      write_out(result.sums + r * result.sum_stride, factor, result.of.batch, head, query);
+  int r = 0;
+  for (int h = 0; h < panel.heads; ++h) {
+    for (int i = 0; i < panel.queries; ++i, ++r) {
+      write_row(result, r, result.head + panel.first_head + h, panel.first_query + i);
     }
-    if (const MutableView& view = results_.lse) {
-      const double lse = kind == RowKind::empty ? -infinity<double>
-                         : kind == RowKind::nan
-                             ? quiet_nan<double>
-                             : static_cast<double>(result.max[r]) + std::log(static_cast<double>(result.sum[r]));
-      view.as<T>()[result.of.batch * view.stride(0) + head * view.stride(1) + query * view.stride(2)] =
-          static_cast<T>(lse);
-    }
+  }
+}
+
+template <class T>
+void Finish<T>::write_row(const PanelResult<T>& result, int r, std::int64_t head, std::int64_t query) {
+  const std::int64_t batch = result.of.batch;
+  const RowKind kind = kind_of(result.started ? result.max[r] : -infinity<T>, result.started, batch, head, query);
+  if (kind == RowKind::empty) {
+    write_empty(batch, head, query);
+  } else {
+    const T factor = kind == RowKind::nan ? quiet_nan<T> : T(1) / result.sum[r];
+    write_out(result.sums + r * result.sum_stride, factor, batch, head, query);
+  }
+  if (const MutableView& view = results_.lse) {
+    double lse = -infinity<double>;
+    if (kind == RowKind::nan) lse = quiet_nan<double>;
+    if (kind == RowKind::regular)
+      lse = static_cast<double>(result.max[r]) + std::log(static_cast<double>(result.sum[r]));
+    view.as<T>()[batch * view.stride(0) + head * view.stride(1) + query * view.stride(2)] = static_cast<T>(lse);
   }
 }
 

@@ -38,6 +38,7 @@ class Finish {
  private:
   enum class RowKind : std::uint8_t { regular, empty, nan };
   RowKind kind_of(T max, bool started, std::int64_t batch, std::int64_t head, std::int64_t query);
+  void write_row(const PanelResult<T>& result, int r, std::int64_t head, std::int64_t query);
   bool sees_any(std::int64_t batch, std::int64_t head, std::int64_t query);
   void write_empty(std::int64_t batch, std::int64_t head, std::int64_t query);
   void write_out(const T* row, T factor, std::int64_t batch, std::int64_t head, std::int64_t query);
