@@ -12,7 +12,6 @@
 #include "attention/finish.h"
 #include "attention/workspace.h"
 #include "base/parallel.h"
-#include "kernels/rows.h"
 
 namespace qkv {
 namespace {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/divide_up.h"
+
 namespace qkv {
 namespace {
 
@@ -15,8 +17,6 @@ constexpr std::int64_t decode_queries = 4;
 constexpr std::int64_t decode_chunk = 4096;
 
 constexpr int storage_index(Dtype dtype) { return dtype == Dtype::float16 ? 1 : dtype == Dtype::bfloat16 ? 2 : 0; }
-
-std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // Tq queries as panels of max_vectors vectors, the last one narrower.
 std::vector<Panel> query_panels(std::int64_t Tq, int vector, int max_vectors) {

@@ -8,15 +8,13 @@
 #include <qkv/error.h>
 
 #include "base/aligned.h"
-#include "base/checked.h"
+#include "base/divide_up.h"
 #include "base/message.h"
 #include "base/parallel.h"
 #include "kernels/gemm.h"
 
 namespace qkv {
 namespace {
-
-std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // Rows and columns of one task. A block of c, rows of a block by so many columns, stays in the second-level cache; what
 // is packed of b, so many columns by packed_depth rows, in the third-level cache.
