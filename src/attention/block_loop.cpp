@@ -2,6 +2,7 @@
 #include "attention/block_loop.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <type_traits>
 
@@ -21,9 +22,10 @@ BlockLoop<T>::BlockLoop(const Problem& problem, const Strategy<T>& strategy, Wor
     : problem_(problem), strategy_(strategy), w_(workspace), tables_valid_(tables_valid) {}
 
 template <class T>
-void BlockLoop<T>::begin(const GroupOf& group, KeyRange keys, Until until) {
+void BlockLoop<T>::begin(const GroupOf& group, KeyRange keys, Until until, double unit) {
   group_ = group;
   until_ = until;
+  unit_ = static_cast<T>(unit);
   end_ = keys.last;
   const auto from = static_cast<std::size_t>(group.group * strategy_.group_panels);
   panels_ = std::span(strategy_.panels).subspan(from);
@@ -43,7 +45,7 @@ void BlockLoop<T>::pack_queries(int p) {
   const Panel& panel = panels_[static_cast<std::size_t>(p)];
   const View& q = problem_.q;
   const std::int64_t D = problem_.D;
-  const T scale = static_cast<T>(problem_.scale);
+  const T scale = static_cast<T>(problem_.scale * static_cast<double>(unit_));
   const auto offset = [&](int r) {
     const std::int64_t h = head() + panel.first_head + r / panel.queries, i = panel.first_query + r % panel.queries;
     return group_.batch * q.stride(0) + h * q.stride(1) + i * q.stride(2);
@@ -157,7 +159,7 @@ typename BlockLoop<T>::Part BlockLoop<T>::classify_panel(int p, std::int64_t blo
   PairTable& table = w_.tables[index];
   if (!strategy_.share_pairs || table.state == PairState::unknown) {
     table = fill_pairs<T>(problem_, {panels_[static_cast<std::size_t>(p)], group_.batch, head(), first(p), last(p)},
-                          from, part.keys, {*strategy_.panel, w_.pair_rows, w_.block, w_.kept}, added, seen);
+                          from, part.keys, {*strategy_.panel, w_.pair_rows, w_.block, w_.kept, unit_}, added, seen);
   }
   part.table = table;
   part.added = added;
@@ -341,7 +343,7 @@ void BlockLoop<T>::edit_scores(int p, int first, int last, bool everything) {
                             w_.positions,
                             w_.begins,
                             w_.ends,
-                            static_cast<T>(problem_.softcap)};
+                            static_cast<T>(problem_.softcap) * unit_};
   struct Step {
     bool wanted;
     void (*edit)(const kernels::EditArgs<T>&);  // null: the functions given to edit_by
@@ -368,9 +370,12 @@ void BlockLoop<T>::edit_scores(int p, int first, int last, bool everything) {
   }
 }
 
+// Users see scores as they are meant, not in our unit. A finite score stays finite.
 template <class T>
 void BlockLoop<T>::call_edit(const mask_part::EditBy& edit, int p, int first, int last) const {
   const Panel& panel = panels_[static_cast<std::size_t>(p)];
+  const std::span<T> scores(w_.scores + first * panel.lanes, static_cast<std::size_t>((last - first) * panel.lanes));
+  for (T& score : scores) score /= unit_;
   for (int h = 0; h < panel.heads; ++h) {
     const ScoreBlock<T> block{w_.scores + first * panel.lanes + h * panel.queries,
                               panel.lanes,
@@ -385,6 +390,11 @@ void BlockLoop<T>::call_edit(const mask_part::EditBy& edit, int p, int first, in
     } else {
       edit.call_double(edit.function, block);
     }
+  }
+  constexpr T largest = std::numeric_limits<T>::max();
+  for (T& score : scores) {
+    const T scaled = score * unit_;
+    score = std::abs(score) <= largest ? std::clamp(scaled, -largest, largest) : scaled;
   }
 }
 
@@ -407,7 +417,7 @@ void BlockLoop<T>::set_row_parameters(int p, std::int64_t from) {
   if (!slopes.empty()) {
     const std::int64_t position = problem_.mask.position(group_.batch, panel.first_query) - from;
     for (int h = 0, r = 0; h < panel.heads; ++h) {
-      const T slope = static_cast<T>(slopes[static_cast<std::size_t>(head() + panel.first_head + h)]);
+      const T slope = static_cast<T>(slopes[static_cast<std::size_t>(head() + panel.first_head + h)]) * unit_;
       for (int i = 0; i < panel.queries; ++i, ++r) {
         w_.slopes[r] = slope;
         w_.positions[r] = static_cast<T>(position + i);

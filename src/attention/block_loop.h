@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <numbers>
 #include <span>
 
 #include "attention/problem.h"
@@ -29,8 +30,10 @@ class BlockLoop {
 
   BlockLoop(const Problem& problem, const Strategy<T>& strategy, Workspace<T>& workspace, bool tables_valid = false);
 
-  // Packs the group's queries and finds their ranges of keys within `keys`.
-  void begin(const GroupOf& group, KeyRange keys, Until until = Until::masked);
+  // Packs the group's queries and finds their ranges of keys within `keys`; the scores will be weighed.
+  void begin(const GroupOf& group, KeyRange keys) { begin(group, keys, Until::masked, std::numbers::log2e); }
+  // The same for scores that somebody wants to see.
+  void begin_scores(const GroupOf& group, KeyRange keys, Until until) { begin(group, keys, until, 1); }
 
   // The whole pass: afterwards max(p), sum(p) and sums(p) hold panel p's state.
   void pool_all();
@@ -77,6 +80,7 @@ class BlockLoop {
     bool staged;
   };
 
+  void begin(const GroupOf& group, KeyRange keys, Until until, double unit);
   const std::int64_t* first(int p) const { return w_.first + p * strategy_.max_lanes; }
   const std::int64_t* last(int p) const { return w_.last + p * strategy_.max_lanes; }
   T* queries(int p) const { return w_.queries + p * w_.panel_queries; }
@@ -103,6 +107,7 @@ class BlockLoop {
   bool tables_valid_;
   GroupOf group_{};
   Until until_ = Until::masked;
+  T unit_ = 1;  // scores are multiplied by it; see kernels/block.h
   std::int64_t end_ = 0;
   std::span<const Panel> panels_;
   // Filled for the group in hand; not before, because a call may be small.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <vector>
 
 #include <qkv/error.h>
@@ -45,8 +46,10 @@ void Finish<T>::write_row(const PanelResult<T>& result, int r, std::int64_t head
   if (const MutableView& view = results_.lse) {
     double lse = -infinity<double>;
     if (kind == RowKind::nan) lse = quiet_nan<double>;
-    if (kind == RowKind::regular)
-      lse = static_cast<double>(result.max[r]) + std::log(static_cast<double>(result.sum[r]));
+    if (kind == RowKind::regular) {
+      // Maxima are in units of ln(2); see kernels/block.h.
+      lse = (static_cast<double>(result.max[r]) + std::log2(static_cast<double>(result.sum[r]))) * std::numbers::ln2;
+    }
     view.as<T>()[batch * view.stride(0) + head * view.stride(1) + query * view.stride(2)] = static_cast<T>(lse);
   }
 }
@@ -73,8 +76,9 @@ bool Finish<T>::sees_any(std::int64_t batch, std::int64_t head, std::int64_t que
   const Panel row{0, query, 1, 1, 1};
   for (std::int64_t first = range.first; first < range.last; first += strategy_.block_keys) {
     const int keys = static_cast<int>(std::min<std::int64_t>(strategy_.block_keys, range.last - first));
-    const PairTable table = fill_pairs<T>(problem_, {row, batch, head, &range.first, &range.last}, first, keys,
-                                          {*strategy_.panel, w_.pair_rows, w_.block, w_.kept}, w_.shadow, w_.scores);
+    const PairTable table =
+        fill_pairs<T>(problem_, {row, batch, head, &range.first, &range.last}, first, keys,
+                      {*strategy_.panel, w_.pair_rows, w_.block, w_.kept, T(1)}, w_.shadow, w_.scores);
     if (table.state != PairState::none) return true;
   }
   return false;
@@ -143,7 +147,7 @@ void Finish<T>::write_pairs(const GroupOf& group, const T* max, const T* sum) {
     const Until until = problem_.want_scores == ScoreStage::scaled   ? Until::scaled
                         : problem_.want_scores == ScoreStage::capped ? Until::capped
                                                                      : Until::masked;
-    loop.begin(group, {0, problem_.Tk}, until);
+    loop.begin_scores(group, {0, problem_.Tk}, until);
     for (int p = 0; p < static_cast<int>(loop.panels().size()); ++p) {
       for_each_row(p, [&](int, std::int64_t head, std::int64_t query) {
         write_row(view, head, query, 0, problem_.Tk, [](std::int64_t) { return -infinity<T>; });

@@ -156,7 +156,7 @@ class Forward {
             continue;
           }
           const T now = std::max(row_max, chunk_max);
-          const T mine = std::exp(row_max - now), theirs = std::exp(chunk_max - now);
+          const T mine = std::exp2(row_max - now), theirs = std::exp2(chunk_max - now);
           row_max = now;
           row_sum = row_sum * mine + chunk_sum * theirs;
           for (std::int64_t c = 0; c < width; ++c) row[c] = row[c] * mine + chunk_row[c] * theirs;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numbers>
 
 #include <qkv/error.h>
 
@@ -28,12 +29,16 @@ void softmax_rows(const View& scores, const ResolvedMask& mask, OnEmpty on_empty
       std::fill(row + length, row + room, T(0));
       if (length > 0) {
         load_row(scores, b * scores.stride(0) + i * scores.stride(1), scores.stride(2), length, row);
-        // A block of one row and `length` keys.
-        T max = -std::numeric_limits<T>::infinity(), sum = 0, rescale = 0;
+        // A block of one row and `length` keys. The maximum goes first, so that the change of unit rounds small
+        // numbers.
+        constexpr T lowest = -std::numeric_limits<T>::infinity();
+        T max = lowest, running_max = lowest, sum = 0, rescale = 0;
+        for (std::int64_t j = 0; j < length; ++j) max = std::max(max, row[j]);
+        for (std::int64_t j = 0; j < length; ++j) row[j] = (row[j] - max) * std::numbers::log2e_v<T>;
         kernels::decode_kernels<T>(current_isa())
-            .weigh({row, 1, static_cast<int>(length), nullptr, &max, &sum, &rescale});
+            .weigh({row, 1, static_cast<int>(length), nullptr, &running_max, &sum, &rescale});
         factor = T(1) / sum;
-        if (max == -std::numeric_limits<T>::infinity()) factor = std::numeric_limits<T>::quiet_NaN();
+        if (max == lowest) factor = std::numeric_limits<T>::quiet_NaN();
       } else if (on_empty == OnEmpty::error) {
         throw OptionError(
             message("masked_softmax: row ", i, " of sequence ", b, " has valid length 0, and on_empty is error"));

@@ -23,15 +23,15 @@ T narrowed(double value) {
 }
 
 template <class T>
-void add_dense(const ResolvedMask::Dense& part, std::int64_t at, int keys, T* row) {
+void add_dense(const ResolvedMask::Dense& part, std::int64_t at, int keys, T unit, T* row) {
   const View& pairs = part.pairs;
   const auto& kernels = kernels::row_kernels<T>();
   const std::int64_t step = pairs.stride(3);
   if (part.kind == ResolvedMask::Dense::Kind::bias) {
-    if (pairs.dtype() == dtype_of<T> && step == 1) return kernels.add_bias(pairs.as<T>() + at, keys, row);
+    if (pairs.dtype() == dtype_of<T> && step == 1) return kernels.add_bias(pairs.as<T>() + at, keys, unit, row);
     for (int j = 0; j < keys; ++j) {
       const T value = narrowed<T>(floating_at(pairs, at + j * step));
-      kernels.add_bias(&value, 1, row + j);
+      kernels.add_bias(&value, 1, unit, row + j);
     }
     return;
   }
@@ -82,7 +82,7 @@ PairTable fill_pairs(const Problem& problem, const PanelKeys& of, std::int64_t f
       const std::int64_t query = panel.first_query + i;
       std::fill(row, row + keys, T(0));
       for (const auto& part : mask.dense()) {
-        add_dense(part, offset_of(part.pairs, of.batch, head, query, first), keys, row);
+        add_dense(part, offset_of(part.pairs, of.batch, head, query, first), keys, room.unit, row);
       }
       for (const auto& cells : mask.cells()) exclude_cells(cells, of.batch, head, query, first, keys, row);
     }

@@ -5,6 +5,9 @@
 // then runs down the block with no reduction across a vector. `lanes` is either a multiple of the vector's length (the
 // panel kernel) or a power of two below it (the decode kernel; a vector then holds several keys).
 //
+// Scores on their way to be weighed are in units of ln(2), so that a weight is 2^(score - max): the factor costs
+// nothing where queries, slopes and biases are scaled, and 2^x is cheaper than e^x.
+//
 // Score, edits, weigh and pool are plain functions on such a block, chosen once per call and called once per block.
 // They know nothing of batches, heads or masks' meaning; they check nothing, allocate nothing and throw nothing.
 #pragma once
@@ -46,7 +49,7 @@ struct EditArgs {
   T cap = 0;  // score = cap * tanh(score / cap)
 };
 
-// Turns scores into weights e^(score - max) relative to the rows' running maxima.
+// Turns scores into weights 2^(score - max) relative to the rows' running maxima.
 template <class T>
 struct WeighArgs {
   T* scores;  // becomes the weights

@@ -125,7 +125,7 @@ void weigh(const WeighArgs<T>& args) {
     for (int i = r; i < group; i += lanes) now = std::max(now, partial[i]);
     // A row that has seen nothing has no maximum to subtract; see panel.cpp.
     const T reference = now == lowest ? T(0) : now;
-    args.rescale[r] = hn::GetLane(exp(d, hn::Set(d, before - reference)));
+    args.rescale[r] = hn::GetLane(exp2(d, hn::Set(d, before - reference)));
     args.max[r] = now;
     for (int i = r; i < group; i += lanes) references[i] = reference;
   }
@@ -133,7 +133,7 @@ void weigh(const WeighArgs<T>& args) {
     const auto reference = hn::Load(d, references + i);
     auto sum = hn::Zero(d);
     for (int at = i; at < padded; at += group) {
-      const auto weight = exp(d, hn::Sub(hn::Load(d, args.scores + at), reference));
+      const auto weight = exp2(d, hn::Sub(hn::Load(d, args.scores + at), reference));
       sum = hn::Add(sum, weight);
       hn::Store(weight, d, args.scores + at);
     }

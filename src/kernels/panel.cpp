@@ -97,7 +97,7 @@ void score(const ScoreArgs<T>& args) {
   }
 }
 
-// Two passes per block: the row maxima are known before the first e^x. (A single pass with the maximum of earlier
+// Two passes per block: the row maxima are known before the first 2^x. (A single pass with the maximum of earlier
 // blocks was equal within noise and overflows with scores of 100 and more.)
 template <int vectors, class T>
 void weigh_panel(const WeighArgs<T>& args) {
@@ -113,17 +113,19 @@ void weigh_panel(const WeighArgs<T>& args) {
     // 0.
     reference[v] = hn::IfThenElse(hn::Eq(now, lowest), hn::Zero(d), now);
     hn::Store(now, d, args.max + v * L);
-    hn::Store(exp(d, hn::Sub(before, reference[v])), d, args.rescale + v * L);
+    hn::Store(exp2(d, hn::Sub(before, reference[v])), d, args.rescale + v * L);
     sum[v] = hn::Zero(d);
   }
   const auto weigh_keys = [&]<int keys>(T* scores) {
     Vec<T> x[keys * vectors];
     for (int i = 0; i < keys * vectors; ++i) x[i] = hn::Sub(hn::Load(d, scores + i * L), reference[i % vectors]);
-    exp(d, x);
-    for (int i = 0; i < keys * vectors; ++i) {
-      sum[i % vectors] = hn::Add(sum[i % vectors], x[i]);
-      hn::Store(x[i], d, scores + i * L);
+    exp2(d, x);
+    for (int i = 0; i < keys * vectors; ++i) hn::Store(x[i], d, scores + i * L);
+    // Pairs first: the chain of additions to one sum would be longer than all the rest.
+    for (int half = keys / 2; half > 0; half /= 2) {
+      for (int i = 0; i < half * vectors; ++i) x[i] = hn::Add(x[i], x[i + half * vectors]);
     }
+    for (int v = 0; v < vectors; ++v) sum[v] = hn::Add(sum[v], x[v]);
   };
   int j = 0;
   for (; j + at_once <= args.keys; j += at_once) weigh_keys.template operator()<at_once>(args.scores + j * vectors * L);

@@ -21,20 +21,20 @@ template <class T>
 constexpr T infinity = std::numeric_limits<T>::infinity();
 
 template <class T>
-void add_bias(const T* bias, int count, T* target) {
+void add_bias(const T* bias, int count, T factor, T* target) {
   const Tag<T> d;
   constexpr T largest = std::numeric_limits<T>::max();
-  const auto upper = hn::Set(d, largest), lower = hn::Set(d, -largest);
+  const auto upper = hn::Set(d, largest), lower = hn::Set(d, -largest), f = hn::Set(d, factor);
   int i = 0;
   for (; i + lanes_of<T> <= count; i += lanes_of<T>) {
     const auto a = hn::LoadU(d, bias + i), b = hn::LoadU(d, target + i);
     const auto finite = hn::And(hn::Le(hn::Abs(a), upper), hn::Le(hn::Abs(b), upper));
-    const auto sum = hn::Add(a, b);
+    const auto sum = hn::MulAdd(a, f, b);
     hn::StoreU(hn::IfThenElse(finite, hn::Max(lower, hn::Min(upper, sum)), sum), d, target + i);
   }
   for (; i < count; ++i) {
     const bool finite = std::abs(bias[i]) <= largest && std::abs(target[i]) <= largest;
-    target[i] += bias[i];
+    target[i] += bias[i] * factor;
     if (finite) target[i] = std::clamp(target[i], -largest, largest);
   }
 }

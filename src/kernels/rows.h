@@ -11,8 +11,8 @@ enum Found : unsigned { found_excluded = 1, found_kept = 2, found_nonzero = 4 };
 
 template <class T>
 struct RowKernels {
-  // target[i] += bias[i]; a sum of finite numbers stays finite.
-  void (*add_bias)(const T* bias, int count, T* target);
+  // target[i] += bias[i] * factor; what comes of finite numbers stays finite.
+  void (*add_bias)(const T* bias, int count, T factor, T* target);
   // target[i] = -inf where flags[i] != 0 differs from kept.
   void (*exclude)(const std::uint8_t* flags, bool kept, int count, T* target);
   // Which of Found occur: -inf is excluded, all else is kept; a kept value may be nonzero. seen[i] becomes 0 where

@@ -1,4 +1,4 @@
-// kernels/vector-inl.h: the vector vocabulary of all kernels: lanes, NaN-keeping bounds, e^x and tanh.
+// kernels/vector-inl.h: the vector vocabulary of all kernels: lanes, NaN-keeping bounds, 2^x and tanh.
 //
 // Compiled once per instruction set; see Highway's foreach_target.
 #if defined(QKV_KERNELS_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <numbers>
 #include <type_traits>
 
 HWY_BEFORE_NAMESPACE();
@@ -44,24 +45,23 @@ HWY_INLINE V max_of_numbers(V highest, V x) {
   return hn::Max(x, highest);
 }
 
-// Constants of e^x in the format of T.
+// Constants of 2^x in the format of T.
 template <class T>
-struct ExpConstants;
+struct Exp2Constants;
 template <>
-struct ExpConstants<float> {
+struct Exp2Constants<float> {
   static constexpr int fraction_bits = 23;
-  static constexpr float lowest = -88.0296f;  // a little above -127 ln(2): rounds to the exponent that stands for 0
-  static constexpr float shift =
-      12582912.0f + 127;  // 1.5 * 2^23: a sum with it has no fraction; and the exponent's bias
-  // 2^f on [-1/2, 1/2], minimax for the relative error (2e-9), the constant term being 1.
-  static constexpr float polynomial[] = {1.5355012e-4f, 1.3398891e-3f, 9.618431e-3f,
-                                         5.5503324e-2f, 2.4022648e-1f, 6.931472e-1f};
+  static constexpr float lowest = -126;  // its exponent, with the bias of `shift`, is the one that stands for 0
+  // 1.5 * 2^23: a sum with it has no fraction; and the exponent's bias, less 1 to be even, as ties go to even.
+  static constexpr float shift = 12582912.0f + 126;
+  // 2^f on [-1/2, 1/2], minimax for the relative error (9e-8), the constant term being 1.
+  static constexpr float polynomial[] = {1.3264719e-3f, 9.671513e-3f, 5.550734e-2f, 2.4022242e-1f, 6.93147e-1f};
 };
 template <>
-struct ExpConstants<double> {
+struct Exp2Constants<double> {
   static constexpr int fraction_bits = 52;
-  static constexpr double lowest = -709.0895;
-  static constexpr double shift = 6755399441055744.0 + 1023;
+  static constexpr double lowest = -1022;
+  static constexpr double shift = 6755399441055744.0 + 1022;
   // The Taylor series of 2^f: ln(2)^i / i!, whose first omitted term is below 5e-18 on [-1/2, 1/2].
   static constexpr double polynomial[] = {1.3691488853904129e-12, 2.5678435993488206e-11, 4.4455382718708116e-10,
                                           7.0549116208011234e-9,  1.0178086009239699e-7,  1.3215486790144309e-6,
@@ -70,41 +70,40 @@ struct ExpConstants<double> {
                                           6.9314718055994531e-1};
 };
 
-// e^x for x <= 88 (float), 709 (double). Relative error where the result is normal: 8e-8 + 2e-8 |x| (float), 3e-16 +
-// 2e-17 |x| (double); without fused multiply-add, as in the baseline, see docs/numerics.md. Far below the least normal
-// number it is exactly 0, for -inf too; e^0 is exactly 1; NaN, of any payload, stays NaN.
+// 2^x for x < 127 (float), 1023 (double). Relative error: 8e-8 (float), 3e-16 (double); without fused multiply-add, as
+// in the baseline, see docs/numerics.md. Below 2^-125.5 (float), 2^-1021.5 (double) it is exactly 0, for -inf too; 2^0
+// is exactly 1; NaN, of any payload, stays NaN.
 //
-// x log2(e) = n + f with |f| <= 1/2. Adding `shift` leaves n plus the exponent's bias in the low bits of the sum; moved
-// to the exponent's place these are 2^n, and 0 for the least n. f is a fused multiply-add, so that the product is not
-// rounded. The product with the power of two, rather than an integer addition to the exponent, keeps NaN and gives
-// exact zeros; it costs the same.
+// x = n + f with |f| <= 1/2. Adding `shift` leaves n plus the exponent's bias in the low bits of the sum; moved to the
+// exponent's place these are 2^(n-1), and 0 for the least n; the polynomial is twice 2^f. The product with the power of
+// two, rather than an integer addition to the exponent, keeps NaN and gives exact zeros.
 //
 // Several vectors at once, step by step: the chain of dependent steps is long, and one vector after the other fills the
-// processor's scheduler with what waits (8.3 cycles a vector on Zen 3 instead of 6.1).
+// processor's scheduler with what waits. On Zen 3 additions and multiply-adds together are the limit (5.6 cycles a
+// vector), hence the rounding instruction in place of one of them.
 template <int count, class D, class V = hn::Vec<D>>
-HWY_INLINE void exp(D d, V (&x)[count]) {
+HWY_INLINE void exp2(D d, V (&x)[count]) {
   using T = hn::TFromD<D>;
-  using Constants = ExpConstants<T>;
+  using Constants = Exp2Constants<T>;
   const hn::RebindToUnsigned<D> bits;
-  const V log2e = hn::Set(d, static_cast<T>(1.4426950408889634)), shift = hn::Set(d, Constants::shift);
-  V sum[count], f[count], p[count];
+  V power[count], f[count], p[count];
   for (int i = 0; i < count; ++i) x[i] = at_least(d, x[i], hn::Set(d, Constants::lowest));
-  for (int i = 0; i < count; ++i) sum[i] = hn::MulAdd(x[i], log2e, shift);
-  for (int i = 0; i < count; ++i) f[i] = hn::Sub(sum[i], shift);
-  for (int i = 0; i < count; ++i) f[i] = hn::MulSub(x[i], log2e, f[i]);
-  for (int i = 0; i < count; ++i) p[i] = hn::Set(d, Constants::polynomial[0]);
+  for (int i = 0; i < count; ++i) power[i] = hn::Add(x[i], hn::Set(d, Constants::shift));
+  for (int i = 0; i < count; ++i) f[i] = hn::Round(x[i]);
+  for (int i = 0; i < count; ++i) f[i] = hn::Sub(x[i], f[i]);
+  for (int i = 0; i < count; ++i) p[i] = hn::Set(d, 2 * Constants::polynomial[0]);
   for (std::size_t term = 1; term < std::size(Constants::polynomial); ++term) {
-    for (int i = 0; i < count; ++i) p[i] = hn::MulAdd(p[i], f[i], hn::Set(d, Constants::polynomial[term]));
+    for (int i = 0; i < count; ++i) p[i] = hn::MulAdd(p[i], f[i], hn::Set(d, 2 * Constants::polynomial[term]));
   }
-  for (int i = 0; i < count; ++i) p[i] = hn::MulAdd(p[i], f[i], hn::Set(d, T(1)));
+  for (int i = 0; i < count; ++i) p[i] = hn::MulAdd(p[i], f[i], hn::Set(d, T(2)));
   for (int i = 0; i < count; ++i) {
-    x[i] = hn::Mul(p[i], hn::BitCast(d, hn::ShiftLeft<Constants::fraction_bits>(hn::BitCast(bits, sum[i]))));
+    x[i] = hn::Mul(p[i], hn::BitCast(d, hn::ShiftLeft<Constants::fraction_bits>(hn::BitCast(bits, power[i]))));
   }
 }
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V exp(D d, V x) {
+HWY_INLINE V exp2(D d, V x) {
   V one[1] = {x};
-  exp<1>(d, one);
+  exp2<1>(d, one);
   return one[0];
 }
 
@@ -117,7 +116,7 @@ HWY_INLINE V tanh(D d, V x) {
   using T = hn::TFromD<D>;
   constexpr bool is_double = std::is_same_v<T, double>;
   const auto magnitude = hn::Abs(x);
-  const auto e = exp(d, hn::Mul(magnitude, hn::Set(d, static_cast<T>(-2))));
+  const auto e = exp2(d, hn::Mul(magnitude, hn::Set(d, static_cast<T>(-2 * std::numbers::log2e))));
   const auto one = hn::Set(d, static_cast<T>(1));
   const auto large = hn::CopySign(hn::Div(hn::Sub(one, e), hn::Add(one, e)), x);
   const auto y = hn::Mul(x, x);
