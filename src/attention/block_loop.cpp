@@ -7,7 +7,6 @@
 #include <type_traits>
 
 #include "attention/load.h"
-#include "kernels/rows.h"
 
 namespace qkv {
 namespace {
@@ -55,7 +54,7 @@ void BlockLoop<T>::pack_queries(int p) {
     std::fill_n(queries(p), panel.lanes * width, T(0));
     for (int r = 0; r < panel.rows(); ++r) {
       load_row(q, offset(r), q.stride(3), D, w_.row);
-      kernels::row_kernels<T>().scale(w_.row, static_cast<int>(D), scale, queries(p) + r * width);
+      strategy_.rows->scale(w_.row, static_cast<int>(D), scale, queries(p) + r * width);
     }
     return;
   }
@@ -236,6 +235,7 @@ void BlockLoop<T>::fetch(bool gaps) {
   bool excludes = false;
   for (std::size_t p = 0; p < panels_.size(); ++p) excludes |= !parts_[p].skip && parts_[p].excludes();
   const std::int64_t Dv = problem_.Dv, width = strategy_.value_width(problem_);
+  finite_ = Finite::unknown;
   if (strategy_.values_direct && !gaps && !(excludes && problem_.v.dtype() != dtype_of<T>)) {
     values_ = direct(problem_.v);
   } else if (strategy_.decode) {
@@ -245,13 +245,14 @@ void BlockLoop<T>::fetch(bool gaps) {
     values_ = {w_.values, width, true};
   } else {
     const auto& kernels = *strategy_.panel;
+    bool finite = true;
     stage(problem_.v, gaps, [&](std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride) {
-      kernels.spread({rows, stride, static_cast<int>(count), static_cast<int>(Dv), w_.values + row * kernels.strip,
-                      w_.strip_stride});
+      finite &= kernels.spread({rows, stride, static_cast<int>(count), static_cast<int>(Dv),
+                                w_.values + row * kernels.strip, w_.strip_stride});
     });
     values_ = {w_.values, kernels.strip, true};
+    finite_ = finite ? Finite::yes : Finite::no;
   }
-  finite_ = Finite::unknown;
 }
 
 // Hands over the block's rows as T: all at once where they can be taken as they lie, else one by one, with zeros for
@@ -313,6 +314,10 @@ void BlockLoop<T>::compute_scores(int p) {
   if (!state.empty_rows && !strategy_.decode) {
     full_first = static_cast<int>(std::clamp<std::int64_t>(state.max_first - part.first, 0, part.keys));
     full_last = static_cast<int>(std::clamp<std::int64_t>(state.min_last - part.first, full_first, part.keys));
+    // What is left over of a tile goes to the edited keys, which then need no tile of their own for it.
+    const int tile = strategy_.panel->tile_keys;
+    full_first = std::min((full_first + tile - 1) / tile * tile, full_last);
+    if (full_last < part.keys) full_last -= (full_last - full_first) % tile;
   }
   if (full_first == full_last) full_first = full_last = part.keys;
   if (full_first > 0) {
@@ -508,22 +513,14 @@ void BlockLoop<T>::pool_selected(int p, kernels::PoolArgs<T> args) {
   }
 }
 
+// Of the block in hand. The panel kernel has found out while copying them.
 template <class T>
 bool BlockLoop<T>::values_finite() {
   if (finite_ != Finite::unknown) return finite_ == Finite::yes;
   finite_ = Finite::yes;
-  const auto& kernels = kernels::row_kernels<T>();
   const auto* values = static_cast<const T*>(values_.data);
-  const std::int64_t keys = block_last_ - block_first_;
-  if (strategy_.decode) {
-    for (std::int64_t j = 0; j < keys; ++j) {
-      if (!kernels.finite(values + j * values_.stride, problem_.Dv)) finite_ = Finite::no;
-    }
-  } else {
-    // Strip by strip, each without gaps; what stands behind the last column is 0.
-    for (std::int64_t column = 0; column < problem_.Dv; column += values_.stride, values += w_.strip_stride) {
-      if (!kernels.finite(values, keys * values_.stride)) finite_ = Finite::no;
-    }
+  for (std::int64_t j = 0; j < block_last_ - block_first_; ++j) {
+    if (!strategy_.rows->finite(values + j * values_.stride, problem_.Dv)) finite_ = Finite::no;
   }
   return finite_ == Finite::yes;
 }

@@ -24,17 +24,42 @@ constexpr T quiet_nan = std::numeric_limits<T>::quiet_NaN();
 
 template <class T>
 void Finish<T>::write(const PanelResult<T>& result) {
+  const bool whole = write_whole(result);
+  if (whole && !results_.lse) return;
   const Panel& panel = result.panel;
   int r = 0;
   for (int h = 0; h < panel.heads; ++h) {
     for (int i = 0; i < panel.queries; ++i, ++r) {
-      write_row(result, r, result.head + panel.first_head + h, panel.first_query + i);
+      const std::int64_t head = result.head + panel.first_head + h, query = panel.first_query + i;
+      const RowKind kind = whole ? RowKind::regular : write_row(result, r, head, query);
+      if (results_.lse) write_lse(result, r, kind, head, query);
     }
   }
 }
 
+// The usual case at once: every row has seen something, and the output lies in rows of T.
 template <class T>
-void Finish<T>::write_row(const PanelResult<T>& result, int r, std::int64_t head, std::int64_t query) {
+bool Finish<T>::write_whole(const PanelResult<T>& result) {
+  const Panel& panel = result.panel;
+  const MutableView& out = results_.out;
+  if (!result.started || panel.heads > 1 || out.dtype() != dtype_of<T> || out.stride(3) != 1) return false;
+  T* factors = w_.rescale;
+  bool regular = true;
+  for (int r = 0; r < panel.queries; ++r) {
+    regular &= result.max[r] != -infinity<T>;
+    factors[r] = T(1) / result.sum[r];
+  }
+  if (!regular) return false;
+  strategy_.rows->scale_rows(result.sums, result.sum_stride, panel.queries, static_cast<int>(problem_.Dv), factors,
+                             out.as<T>() + result.of.batch * out.stride(0) +
+                                 (result.head + panel.first_head) * out.stride(1) + panel.first_query * out.stride(2),
+                             out.stride(2));
+  return true;
+}
+
+template <class T>
+typename Finish<T>::RowKind Finish<T>::write_row(const PanelResult<T>& result, int r, std::int64_t head,
+                                                 std::int64_t query) {
   const std::int64_t batch = result.of.batch;
   const RowKind kind = kind_of(result.started ? result.max[r] : -infinity<T>, result.started, batch, head, query);
   if (kind == RowKind::empty) {
@@ -43,15 +68,19 @@ void Finish<T>::write_row(const PanelResult<T>& result, int r, std::int64_t head
     const T factor = kind == RowKind::nan ? quiet_nan<T> : T(1) / result.sum[r];
     write_out(result.sums + r * result.sum_stride, factor, batch, head, query);
   }
-  if (const MutableView& view = results_.lse) {
-    double lse = -infinity<double>;
-    if (kind == RowKind::nan) lse = quiet_nan<double>;
-    if (kind == RowKind::regular) {
-      // Maxima are in units of ln(2); see kernels/block.h.
-      lse = (static_cast<double>(result.max[r]) + std::log2(static_cast<double>(result.sum[r]))) * std::numbers::ln2;
-    }
-    view.as<T>()[batch * view.stride(0) + head * view.stride(1) + query * view.stride(2)] = static_cast<T>(lse);
+  return kind;
+}
+
+template <class T>
+void Finish<T>::write_lse(const PanelResult<T>& result, int r, RowKind kind, std::int64_t head, std::int64_t query) {
+  double lse = -infinity<double>;
+  if (kind == RowKind::nan) lse = quiet_nan<double>;
+  if (kind == RowKind::regular) {
+    // Maxima are in units of ln(2); see kernels/block.h.
+    lse = (static_cast<double>(result.max[r]) + std::log2(static_cast<double>(result.sum[r]))) * std::numbers::ln2;
   }
+  const MutableView& view = results_.lse;
+  view.as<T>()[result.of.batch * view.stride(0) + head * view.stride(1) + query * view.stride(2)] = static_cast<T>(lse);
 }
 
 template <class T>

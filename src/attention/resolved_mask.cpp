@@ -220,21 +220,4 @@ ResolvedMask::ResolvedMask(const Mask& mask, const PairExtents& extents, const c
   offsets_ = resolver.offsets(lengths_);
 }
 
-KeyRange ResolvedMask::range(std::int64_t batch, std::int64_t query) const {
-  KeyRange range{0, keys_};
-  for (const View& view : lengths_) {
-    const std::int64_t at = batch * view.stride(0) + (view.rank() == 2 ? query * view.stride(1) : 0);
-    range.last = std::min(range.last, integer_at(view, at));
-  }
-  const std::int64_t p = position(batch, query);
-  if (causal_) range.last = std::min(range.last, p + 1);
-  for (const mask_part::Window& window : windows_) {
-    if (window.left >= 0) range.first = std::max(range.first, p - window.left);
-    if (window.right >= 0) range.last = std::min(range.last, p + window.right + 1);
-  }
-  range.last = std::max<std::int64_t>(range.last, 0);
-  range.first = std::min(range.first, keys_);
-  return range;
-}
-
 }  // namespace qkv

@@ -1,11 +1,14 @@
 // attention/resolved_mask.h: a mask checked against the shapes it is used with, ready to be asked by the kernels' loop.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include <qkv/mask.h>
+
+#include "attention/elements.h"
 
 namespace qkv {
 
@@ -66,5 +69,23 @@ class ResolvedMask {
   bool pairs_vary_by_head_ = false;
   std::int64_t keys_ = 0;
 };
+
+// Here because it is asked for every query of every head.
+inline KeyRange ResolvedMask::range(std::int64_t batch, std::int64_t query) const {
+  KeyRange range{0, keys_};
+  for (const View& view : lengths_) {
+    const std::int64_t at = batch * view.stride(0) + (view.rank() == 2 ? query * view.stride(1) : 0);
+    range.last = std::min(range.last, integer_at(view, at));
+  }
+  const std::int64_t p = position(batch, query);
+  if (causal_) range.last = std::min(range.last, p + 1);
+  for (const mask_part::Window& window : windows_) {
+    if (window.left >= 0) range.first = std::max(range.first, p - window.left);
+    if (window.right >= 0) range.last = std::min(range.last, p + window.right + 1);
+  }
+  range.last = std::max<std::int64_t>(range.last, 0);
+  range.first = std::min(range.first, keys_);
+  return range;
+}
 
 }  // namespace qkv

@@ -55,6 +55,7 @@ Strategy<T> choose_strategy(const Problem& problem) {
   const Isa isa = current_isa();
   s.panel = &kernels::panel_kernels<T>(isa);
   s.edits = &kernels::edit_kernels<T>(isa);
+  s.rows = &kernels::row_kernels<T>(isa);
   const auto& panel = *s.panel;
   s.decode = problem.Tq > 0 && problem.Tq <= decode_queries;
   s.vector = panel.vector;

@@ -6,6 +6,7 @@
 
 #include "attention/problem.h"
 #include "kernels/block.h"
+#include "kernels/rows.h"
 
 namespace qkv {
 
@@ -27,6 +28,7 @@ struct Strategy {
   // The kernels of the instruction set that was current when the call began; all of the call uses them.
   const kernels::PanelKernels<T>* panel;
   const kernels::EditKernels<T>* edits;
+  const kernels::RowKernels<T>* rows;
   bool decode;
   int vector;      // lanes of a vector
   int block_keys;  // keys in a block; blocks start at multiples of it

@@ -95,7 +95,7 @@ struct TransposeArgs {
 };
 
 // Rows of values (T, row r at source + r * stride, `width` long) to their places in strips, with zeros behind the last
-// column; see PoolArgs.
+// column; see PoolArgs. The answer is whether all are finite.
 template <class T>
 struct SpreadArgs {
   const T* source;
@@ -113,8 +113,9 @@ struct PanelKernels {
   int block_keys;    // keys in a block
   int group_panels;  // panels that share a block of keys and values while it is in the second-level cache
   int strip;         // columns of a strip of values
+  int tile_keys;     // keys that are scored together; a run of keys is best a multiple of it
   void (*transpose)(const TransposeArgs<T>&);
-  void (*spread)(const SpreadArgs<T>&);
+  bool (*spread)(const SpreadArgs<T>&);
   void (*score)(const ScoreArgs<T>&);
   void (*weigh)(const WeighArgs<T>&);
   void (*pool)(const PoolArgs<T>&);

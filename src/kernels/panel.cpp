@@ -200,20 +200,33 @@ void pool(const PoolArgs<T>& args) {
 }
 
 template <class T>
-void spread(const SpreadArgs<T>& args) {
+bool spread(const SpreadArgs<T>& args) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
+  // x * 0 is 0 for finite x and NaN for the others, and NaN survives a sum.
+  Vec<T> zeros[pool_vectors];
+  for (auto& zero : zeros) zero = hn::Zero(d);
+  T zero = 0;
   for (int r = 0; r < args.rows; ++r) {
     const T* row = args.source + r * args.stride;
     T* target = args.target + r * strip_width<T>;
     int column = 0;
     for (; column + strip_width<T> <= args.width; column += strip_width<T>, target += args.strip_stride) {
-      for (int v = 0; v < pool_vectors; ++v) hn::Store(hn::LoadU(d, row + column + v * L), d, target + v * L);
+      for (int v = 0; v < pool_vectors; ++v) {
+        const auto values = hn::LoadU(d, row + column + v * L);
+        zeros[v] = hn::MulAdd(values, hn::Zero(d), zeros[v]);
+        hn::Store(values, d, target + v * L);
+      }
     }
     if (column < args.width) {
-      for (int c = 0; c < strip_width<T>; ++c) target[c] = column + c < args.width ? row[column + c] : T(0);
+      for (int c = 0; c < strip_width<T>; ++c) {
+        target[c] = column + c < args.width ? row[column + c] : T(0);
+        zero += target[c] * T(0);
+      }
     }
   }
+  for (int v = 1; v < pool_vectors; ++v) zeros[0] = hn::Add(zeros[0], zeros[v]);
+  return zero == T(0) && hn::AllTrue(d, hn::Eq(zeros[0], hn::Zero(d)));
 }
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
@@ -275,8 +288,9 @@ void transpose(const TransposeArgs<T>& args) {
 }
 
 template <class T>
-constexpr PanelKernels<T> panel_table = {lanes_of<T>,  max_vectors, block_keys, group_panels, strip_width<T>,
-                                         transpose<T>, spread<T>,   score<T>,   weigh<T>,     pool<T>};
+constexpr PanelKernels<T> panel_table = {
+    lanes_of<T>,  max_vectors, block_keys, group_panels, strip_width<T>, score_keys<max_vectors>,
+    transpose<T>, spread<T>,   score<T>,   weigh<T>,     pool<T>};
 
 }  // namespace
 }  // namespace qkv::kernels::HWY_NAMESPACE

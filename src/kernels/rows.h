@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <qkv/isa.h>
+
 namespace qkv::kernels {
 
 // What a table of values added to scores holds; see survey.
@@ -20,10 +22,17 @@ struct RowKernels {
   unsigned (*survey)(const T* row, int count, T* seen);
   // target[i] = source[i] * factor
   void (*scale)(const T* source, int count, T factor, T* target);
+  // The same for rows, each with its factor.
+  void (*scale_rows)(const T* source, std::ptrdiff_t source_stride, int rows, int count, const T* factors, T* target,
+                     std::ptrdiff_t target_stride);
   // Whether all are finite.
   bool (*finite)(const T* values, std::int64_t count);
 };
 template <class T>
-const RowKernels<T>& row_kernels();  // of the current instruction set
+const RowKernels<T>& row_kernels(Isa isa);
+template <class T>
+const RowKernels<T>& row_kernels() {
+  return row_kernels<T>(current_isa());
+}
 
 }  // namespace qkv::kernels
