@@ -14,6 +14,9 @@ namespace {
 template <class T>
 constexpr T minus_infinity = -std::numeric_limits<T>::infinity();
 
+// A block of so many values at most fits half of the first-level cache wherever it lies, and is not copied.
+constexpr std::int64_t few_values = 4096;
+
 }  // namespace
 
 template <class T>
@@ -70,7 +73,7 @@ template <class T>
 void BlockLoop<T>::find_ranges(int p, KeyRange keys) {
   const Panel& panel = panels_[static_cast<std::size_t>(p)];
   PanelState& state = states_[static_cast<std::size_t>(p)];
-  state = {false, keys.first, keys.first, keys.last, keys.last, false, false};
+  state = {false, false, keys.first, keys.first, keys.last, keys.last, false, false};
   std::int64_t* first = w_.first + p * strategy_.max_lanes;
   std::int64_t* last = w_.last + p * strategy_.max_lanes;
   if (!problem_.mask.has_ranges() || until_ != Until::masked) {
@@ -102,8 +105,8 @@ void BlockLoop<T>::find_ranges(int p, KeyRange keys) {
 }
 
 template <class T>
-void BlockLoop<T>::pool_all() {
-  visit_scores([this](int p, std::int64_t, int) { pool_block(p); });
+void BlockLoop<T>::pool_all(const MutableView& out) {
+  visit_scores([&](int p, std::int64_t, int) { pool_block(p, out); });
 }
 
 template <class T>
@@ -236,7 +239,9 @@ void BlockLoop<T>::fetch(bool gaps) {
   for (std::size_t p = 0; p < panels_.size(); ++p) excludes |= !parts_[p].skip && parts_[p].excludes();
   const std::int64_t Dv = problem_.Dv, width = strategy_.value_width(problem_);
   finite_ = Finite::unknown;
-  if (strategy_.values_direct && !gaps && !(excludes && problem_.v.dtype() != dtype_of<T>)) {
+  const bool direct_values = strategy_.decode ? !(excludes && problem_.v.dtype() != dtype_of<T>)
+                                              : (block_last_ - block_first_) * Dv <= few_values;
+  if (strategy_.values_direct && direct_values && !gaps) {
     values_ = direct(problem_.v);
   } else if (strategy_.decode) {
     stage(problem_.v, gaps, [&](std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride) {
@@ -301,9 +306,14 @@ void BlockLoop<T>::compute_scores(int p) {
   std::fill_n(w_.row_max, panel.lanes, minus_infinity<T>);
 
   const ResolvedMask& mask = problem_.mask;
-  const bool edited = until_ != Until::masked || problem_.softcap != 0 || !mask.edit_by().empty() ||
-                      !mask.slopes().empty() || part.table.state == PairState::mixed;
-  if (edited) {
+  const bool edited =
+      until_ != Until::masked || problem_.softcap != 0 || !mask.edit_by().empty() || !mask.slopes().empty();
+  const bool looked_up = part.table.state == PairState::mixed;
+  if (looked_up && !edited && !strategy_.decode) {
+    args.added = part.added;
+    return score(0, part.keys, row_max);
+  }
+  if (edited || looked_up) {
     score(0, part.keys, nullptr);
     return edit_scores(p, 0, part.keys, true);
   }
@@ -438,7 +448,7 @@ void BlockLoop<T>::set_row_parameters(int p, std::int64_t from) {
 
 // Third and fourth station.
 template <class T>
-void BlockLoop<T>::pool_block(int p) {
+void BlockLoop<T>::pool_block(int p, const MutableView& out) {
   const Panel& panel = panels_[static_cast<std::size_t>(p)];
   const Part& part = parts_[static_cast<std::size_t>(p)];
   PanelState& state = states_[static_cast<std::size_t>(p)];
@@ -452,19 +462,46 @@ void BlockLoop<T>::pool_block(int p) {
                             static_cast<const std::byte*>(values_.data) +
                                 (part.first - block_first_) * values_.stride * static_cast<std::int64_t>(size),
                             values_.stride,
-                            w_.strip_stride,
+                            values_.staged ? w_.strip_stride : strategy_.panel->strip,
                             static_cast<int>(strategy_.decode ? problem_.Dv : strategy_.value_width(problem_)),
                             part.keys,
                             sums(p),
                             strategy_.value_width(problem_),
-                            state.started ? w_.rescale : nullptr};
+                            state.started ? w_.rescale : nullptr,
+                            nullptr,
+                            nullptr,
+                            w_.factors,
+                            sums(p),
+                            strategy_.value_width(problem_)};
   state.started = true;
+  std::fill_n(w_.factors, panel.lanes, T(1));
   if (select) return pool_selected(p, args);
   if (part.limited && !strategy_.decode) {
     args.begins = w_.begins;
     args.ends = w_.ends;
   }
+  state.finished = finish_with(args, p, out);
   (values_.staged ? strategy_.pool_staged : strategy_.pool)(args);
+}
+
+// The panel's last block may write its outputs itself, where every row has seen something and rows of T in whole
+// vectors are wanted.
+template <class T>
+bool BlockLoop<T>::finish_with(kernels::PoolArgs<T>& args, int p, const MutableView& out) const {
+  const Part& part = parts_[static_cast<std::size_t>(p)];
+  const Panel& panel = panels_[static_cast<std::size_t>(p)];
+  const bool last = part.first + part.keys == states_[static_cast<std::size_t>(p)].max_last;
+  if (strategy_.decode || !last || !out || out.dtype() != dtype_of<T> || out.stride(3) != 1 ||
+      problem_.Dv % strategy_.vector != 0) {
+    return false;
+  }
+  for (int r = 0; r < panel.queries; ++r) {
+    if (max(p)[r] == minus_infinity<T>) return false;
+  }
+  for (int r = 0; r < panel.queries; ++r) w_.factors[r] = T(1) / sum(p)[r];
+  args.out = out.as<T>() + group_.batch * out.stride(0) + head() * out.stride(1) + panel.first_query * out.stride(2);
+  args.out_stride = out.stride(2);
+  return true;
 }
 
 template <class T>
@@ -491,7 +528,7 @@ void BlockLoop<T>::pool_selected(int p, kernels::PoolArgs<T> args) {
   const kernels::PoolArgs<T> block = args;
   args.rows = 1;
   for (int r = 0; r < panel.rows(); ++r) {
-    args.sums = block.sums + r * block.sum_stride;
+    args.sums = args.out = block.sums + r * block.sum_stride;
     args.rescale = block.rescale == nullptr ? nullptr : block.rescale + r;
     args.keys = 0;
     strategy_.pool_staged(args);

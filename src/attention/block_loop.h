@@ -35,8 +35,9 @@ class BlockLoop {
   // The same for scores that somebody wants to see.
   void begin_scores(const GroupOf& group, KeyRange keys, Until until) { begin(group, keys, until, 1); }
 
-  // The whole pass: afterwards max(p), sum(p) and sums(p) hold panel p's state.
-  void pool_all();
+  // The whole pass: afterwards max(p), sum(p) and sums(p) hold panel p's state. With `out`, of shape [B, H, Tq, Dv],
+  // panels whose last block makes that possible get their outputs on the way; finished(p) says which.
+  void pool_all(const MutableView& out = {});
 
   // Calls visit(panel, first key, keys) for every block in which the panel sees something; scores() then holds the
   // block's scores.
@@ -53,12 +54,13 @@ class BlockLoop {
   const T* excluded() const { return w_.shadow; }
 
   bool started(int p) const { return states_[static_cast<std::size_t>(p)].started; }
+  bool finished(int p) const { return states_[static_cast<std::size_t>(p)].finished; }
   T* scores() const { return w_.scores; }
 
  private:
   // A panel's ranges of keys, summed up.
   struct PanelState {
-    bool started;
+    bool started, finished;
     std::int64_t min_first, max_first, min_last, max_last;  // the minima and maxima are of rows that see something
     bool empty_rows;                                        // some row sees nothing
     bool gaps;                                              // the rows' ranges together may leave keys out
@@ -98,7 +100,8 @@ class BlockLoop {
   void call_edit(const mask_part::EditBy& edit, int p, int first, int last) const;
   void set_row_parameters(int p, std::int64_t first);
   bool values_finite();
-  void pool_block(int p);
+  void pool_block(int p, const MutableView& out);
+  bool finish_with(kernels::PoolArgs<T>& args, int p, const MutableView& out) const;
   void pool_selected(int p, kernels::PoolArgs<T> args);
 
   const Problem& problem_;

@@ -24,7 +24,7 @@ constexpr T quiet_nan = std::numeric_limits<T>::quiet_NaN();
 
 template <class T>
 void Finish<T>::write(const PanelResult<T>& result) {
-  const bool whole = write_whole(result);
+  const bool whole = result.finished || write_whole(result);
   if (whole && !results_.lse) return;
   const Panel& panel = result.panel;
   int r = 0;

@@ -18,7 +18,8 @@ struct PanelResult {
   const T *max, *sum;
   const T* sums;
   std::int64_t sum_stride;
-  bool started;  // false: no row saw anything, and the state is not filled
+  bool started;           // false: no row saw anything, and the state is not filled
+  bool finished = false;  // the outputs have been written
 };
 
 // Writes the results of rows whose keys have all been seen, with what on_empty says for rows that see none.

@@ -91,11 +91,11 @@ class Forward {
     BlockLoop<T> loop(problem_, s_, workspace, tables_valid);
     memory->call = 0;  // not valid if what follows throws
     loop.begin(group, {0, problem_.Tk});
-    loop.pool_all();
+    loop.pool_all(results_.out);
     Finish<T> finish(problem_, s_, results_, workspace);
     for (int p = 0; p < static_cast<int>(loop.panels().size()); ++p) {
       finish.write({group, loop.panels()[static_cast<std::size_t>(p)], loop.head(), loop.max(p), loop.sum(p),
-                    loop.sums(p), s_.value_width(problem_), loop.started(p)});
+                    loop.sums(p), s_.value_width(problem_), loop.started(p), loop.finished(p)});
     }
     if (results_.weights || results_.scores) {
       const auto count = static_cast<std::size_t>(s_.group_panels * s_.max_lanes);

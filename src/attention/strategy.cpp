@@ -81,7 +81,7 @@ Strategy<T> choose_strategy(const Problem& problem) {
     s.unit_heads = 1;
     s.panels = query_panels(problem.Tq, panel.vector, panel.max_vectors);
     s.keys_direct = problem.k.stride(3) == 1 && problem.k.dtype() == problem.compute;
-    s.values_direct = false;
+    s.values_direct = problem.v.stride(3) == 1 && problem.v.dtype() == problem.compute && problem.Dv % panel.strip == 0;
     s.score = s.score_staged = panel.score;
     s.pool = s.pool_staged = panel.pool;
     s.weigh = panel.weigh;

@@ -23,12 +23,12 @@ struct Workspace {
     queries = take<T>(group * panel_queries);
     sums = take<T>(group * panel_sums);
     for (T** per_row : {&max, &sum}) *per_row = take<T>(group * lanes);
-    for (T** per_row : {&rescale, &row_max, &positions, &slopes, &begins, &ends}) *per_row = take<T>(lanes);
+    for (T** per_row : {&rescale, &factors, &row_max, &positions, &slopes, &begins, &ends}) *per_row = take<T>(lanes);
     first = take<std::int64_t>(group * lanes);
     last = take<std::int64_t>(group * lanes);
     scores = take<T>(block * lanes);
     if (!s.keys_direct || problem.mask.has_pairs() || problem.mask.has_ranges()) keys = take<T>(block * problem.D);
-    if (!s.values_direct || problem.mask.has_pairs() || problem.mask.has_ranges()) {
+    if (!s.decode || !s.values_direct || problem.mask.has_pairs() || problem.mask.has_ranges()) {
       const std::int64_t strip = s.panel->strip;
       strip_stride = block * strip;
       values = take<T>((problem.Dv + strip - 1) / strip * strip_stride);
@@ -57,9 +57,9 @@ struct Workspace {
   T* queries;                     // per panel of the group: packed and scaled
   T* sums;                        // per panel: [rows][value width]
   T *max, *sum;                   // per panel: the state of weigh
-  T *rescale, *row_max, *positions, *slopes, *begins, *ends;  // of the panel in hand, per lane
-  std::int64_t *first, *last;                                 // per panel: the range of keys of each row
-  T* scores;                                                  // the block in hand
+  T *rescale, *factors, *row_max, *positions, *slopes, *begins, *ends;  // of the panel in hand, per lane
+  std::int64_t *first, *last;                                           // per panel: the range of keys of each row
+  T* scores;                                                            // the block in hand
   T *keys = nullptr, *values = nullptr;  // the block's keys and values, where they are not read in place
   T* row;                                // one panel's rows in plain order
   T* shadow = nullptr;                   // which pairs of the block are excluded

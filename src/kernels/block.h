@@ -30,6 +30,7 @@ struct ScoreArgs {
   int first, last;
   T* scores;
   T* row_max;  // [lanes], raised to the scores' maximum, or null where an edit follows. NaN may or may not raise it.
+  const T* added = nullptr;  // as in EditArgs, with the edit done on the way; panel only, together with row_max
 };
 
 // An edit changes scores first <= j < last in place. The last edit of a list raises row_max.
@@ -67,8 +68,8 @@ struct PoolArgs {
   const T* weights;
   int lanes;
   int rows;  // of lanes, those that are pooled
-  // Panel: strips of `strip` columns, strip_stride apart, each [keys][strip]; T. Decode: row j at values + j *
-  // value_stride elements of the storage type.
+  // Row j at values + j * value_stride elements. Panel: of T, its strips of `strip` columns strip_stride apart, so that
+  // values may lie in strips, each [keys][strip], or in whole rows. Decode: of the storage type, in whole rows.
   const void* values;
   std::ptrdiff_t value_stride, strip_stride;
   int width;
@@ -80,6 +81,11 @@ struct PoolArgs {
   // where all rows of a tile agree.
   const T* begins = nullptr;
   const T* ends = nullptr;
+  // Panel: sums[r][c] * factors[r] goes to out, whose rows have room for whole vectors. That is sums itself, with
+  // factors of 1, as long as there are more blocks.
+  const T* factors = nullptr;
+  T* out = nullptr;
+  std::ptrdiff_t out_stride = 0;
 };
 
 // rows of source (T, row r at source + r * stride, `columns` long) times scale, to target[column][lanes]; missing rows

@@ -85,12 +85,8 @@ void softcap(const EditArgs<T>& args) {
 template <class T>
 void add(const EditArgs<T>& args) {
   const Tag<T> d;
-  const auto excluded = hn::Set(d, -std::numeric_limits<T>::infinity());
-  for_each_vector(args, nothing, [&](auto score, auto, int at, auto) {
-    const auto added = hn::Load(d, args.added + at);
-    // A score of NaN or +inf must not survive exclusion, so -inf is chosen, not added.
-    return hn::IfThenElse(hn::Eq(added, excluded), excluded, hn::Add(score, added));
-  });
+  for_each_vector(args, nothing,
+                  [&](auto score, auto, int at, auto) { return add_or_exclude(score, hn::Load(d, args.added + at)); });
 }
 
 template <class T>

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/block.h"
 #include "kernels/isa.h"
@@ -31,19 +32,28 @@ inline constexpr int block_keys = 256;
 inline constexpr int pool_rows = 4;
 template <int vectors>
 inline constexpr int score_keys = 8;
-#else
+#elif HWY_TARGET == HWY_AVX2
 inline constexpr int max_vectors = 2;
 inline constexpr int block_keys = 192;
 inline constexpr int pool_rows = 6;
 template <int vectors>
 inline constexpr int score_keys = vectors == 2 ? 6 : 8;
+#else  // not tuned, and small
+inline constexpr int max_vectors = 2;
+inline constexpr int block_keys = 192;
+inline constexpr int pool_rows = 2;
+template <int vectors>
+inline constexpr int score_keys = 4;
 #endif
 inline constexpr int pool_vectors = 2;
 template <class T>
 inline constexpr int strip_width = pool_vectors* lanes_of<T>;
 inline constexpr int group_panels = 8;
 
-template <int keys, int vectors, bool with_max, class T>
+// What happens to a score before it is stored.
+enum class Then { nothing, raise_max, add_and_raise_max };
+
+template <int keys, int vectors, Then then, class T>
 HWY_INLINE void score_tile(const ScoreArgs<T>& args, int j, Vec<T> (&highest)[vectors]) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
@@ -53,33 +63,48 @@ HWY_INLINE void score_tile(const ScoreArgs<T>& args, int j, Vec<T> (&highest)[ve
   }
   accumulate(static_cast<const T*>(args.keys) + j * args.key_stride, args.key_stride, 1, args.queries, vectors * L,
              args.depth, sum);
-  T* scores = args.scores + j * vectors * L;
   for (int r = 0; r < keys; ++r) {
     for (int v = 0; v < vectors; ++v) {
-      if constexpr (with_max) highest[v] = max_of_numbers(highest[v], sum[r][v]);
-      hn::Store(sum[r][v], d, scores + (r * vectors + v) * L);
+      const int at = ((j + r) * vectors + v) * L;
+      if constexpr (then == Then::add_and_raise_max)
+        sum[r][v] = add_or_exclude(sum[r][v], hn::Load(d, args.added + at));
+      if constexpr (then != Then::nothing) highest[v] = max_of_numbers(highest[v], sum[r][v]);
+      hn::Store(sum[r][v], d, args.scores + at);
     }
   }
 }
 
-template <int vectors, bool with_max, class T>
+// A tile of `count` keys, at most `most`.
+template <int most, int vectors, Then then, class T>
+HWY_INLINE void score_some(const ScoreArgs<T>& args, int j, int count, Vec<T> (&highest)[vectors]) {
+  if constexpr (most > 0) {
+    if (count == most) return score_tile<most, vectors, then>(args, j, highest);
+    score_some<most - 1, vectors, then>(args, j, count, highest);
+  }
+}
+
+template <int vectors, Then then, class T>
 void score_panel(const ScoreArgs<T>& args) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
   constexpr int keys = score_keys<vectors>;
   Vec<T> highest[vectors];
-  for (int v = 0; v < vectors; ++v) highest[v] = with_max ? hn::Load(d, args.row_max + v * L) : hn::Zero(d);
-  int j = args.first;
-  for (; j + keys <= args.last; j += keys) score_tile<keys, vectors, with_max>(args, j, highest);
-  if constexpr (keys > 4) {
-    if (j + 4 <= args.last) {
-      score_tile<4, vectors, with_max>(args, j, highest);
-      j += 4;
-    }
+  for (int v = 0; v < vectors; ++v) {
+    highest[v] = then == Then::nothing ? hn::Zero(d) : hn::Load(d, args.row_max + v * L);
   }
-  for (; j + 2 <= args.last; j += 2) score_tile<2, vectors, with_max>(args, j, highest);
-  if (j < args.last) score_tile<1, vectors, with_max>(args, j, highest);
-  if constexpr (with_max) {
+  int j = args.first;
+  for (; j + 2 * keys <= args.last; j += keys) score_tile<keys, vectors, then>(args, j, highest);
+  // The rest is less than two tiles. A small tile waits for its own sums, so two halves are better than a whole and a
+  // small one.
+  int left = args.last - j;
+  if (left > keys) {
+    const int taken = left <= keys + keys / 2 ? (left + 1) / 2 : keys;
+    score_some<keys, vectors, then>(args, j, taken, highest);
+    j += taken;
+    left -= taken;
+  }
+  score_some<keys, vectors, then>(args, j, left, highest);
+  if constexpr (then != Then::nothing) {
     for (int v = 0; v < vectors; ++v) hn::Store(highest[v], d, args.row_max + v * L);
   }
 }
@@ -87,9 +112,10 @@ void score_panel(const ScoreArgs<T>& args) {
 template <class T>
 void score(const ScoreArgs<T>& args) {
   constexpr int L = lanes_of<T>;
-  const bool with_max = args.row_max != nullptr;
   const auto run = [&]<int vectors>() {
-    with_max ? score_panel<vectors, true>(args) : score_panel<vectors, false>(args);
+    if (args.added != nullptr) return score_panel<vectors, Then::add_and_raise_max>(args);
+    if (args.row_max != nullptr) return score_panel<vectors, Then::raise_max>(args);
+    score_panel<vectors, Then::nothing>(args);
   };
   if (args.lanes == L) return run.template operator()<1>();
   if constexpr (max_vectors > 1) {
@@ -145,8 +171,9 @@ void weigh(const WeighArgs<T>& args) {
   }
 }
 
-template <int rows, int vectors, class T>
-HWY_INLINE void pool_tile(const PoolArgs<T>& args, int r, int column, std::ptrdiff_t strip_offset) {
+// Step is the type of args.value_stride, or that of a constant.
+template <int rows, int vectors, class T, class Step>
+HWY_INLINE void pool_tile(const PoolArgs<T>& args, Step value_step, int r, int column, std::ptrdiff_t strip_offset) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
   int first = 0, last = args.keys;
@@ -170,33 +197,45 @@ HWY_INLINE void pool_tile(const PoolArgs<T>& args, int r, int column, std::ptrdi
     }
   }
   accumulate(args.weights + first * args.lanes + r, 1, args.lanes,
-             static_cast<const T*>(args.values) + strip_offset + first * strip_width<T>, strip_width<T>, last - first,
-             sum);
+             static_cast<const T*>(args.values) + strip_offset + first * value_step, value_step, last - first, sum);
+  T* out = args.out + r * args.out_stride + column;
   for (int i = 0; i < rows; ++i) {
-    for (int v = 0; v < vectors; ++v) hn::Store(sum[i][v], d, sums + i * args.sum_stride + v * L);
+    const auto factor = hn::Set(d, args.factors[r + i]);
+    for (int v = 0; v < vectors; ++v) hn::StoreU(hn::Mul(factor, sum[i][v]), d, out + i * args.out_stride + v * L);
   }
 }
 
-template <int vectors, class T>
-HWY_INLINE void pool_columns(const PoolArgs<T>& args, int column, std::ptrdiff_t strip_offset) {
+template <int vectors, class T, class Step>
+HWY_INLINE void pool_columns(const PoolArgs<T>& args, Step value_step, int column, std::ptrdiff_t strip_offset) {
   int r = 0;
-  for (; r + pool_rows <= args.rows; r += pool_rows) pool_tile<pool_rows, vectors>(args, r, column, strip_offset);
-  if constexpr (pool_rows > 4) {
-    for (; r + 4 <= args.rows; r += 4) pool_tile<4, vectors>(args, r, column, strip_offset);
+  for (; r + pool_rows <= args.rows; r += pool_rows) {
+    pool_tile<pool_rows, vectors>(args, value_step, r, column, strip_offset);
   }
-  for (; r + 2 <= args.rows; r += 2) pool_tile<2, vectors>(args, r, column, strip_offset);
-  if (r < args.rows) pool_tile<1, vectors>(args, r, column, strip_offset);
+  if constexpr (pool_rows > 4) {
+    for (; r + 4 <= args.rows; r += 4) pool_tile<4, vectors>(args, value_step, r, column, strip_offset);
+  }
+  if constexpr (pool_rows > 2) {
+    for (; r + 2 <= args.rows; r += 2) pool_tile<2, vectors>(args, value_step, r, column, strip_offset);
+  }
+  if (r < args.rows) pool_tile<1, vectors>(args, value_step, r, column, strip_offset);
 }
 
-template <class T>
-void pool(const PoolArgs<T>& args) {
+template <class T, class Step>
+void pool_values(const PoolArgs<T>& args, Step value_step) {
   constexpr int L = lanes_of<T>;
   int column = 0;
   std::ptrdiff_t strip_offset = 0;
   for (; column + pool_vectors * L <= args.width; column += pool_vectors * L, strip_offset += args.strip_stride) {
-    pool_columns<pool_vectors>(args, column, strip_offset);
+    pool_columns<pool_vectors>(args, value_step, column, strip_offset);
   }
-  if (column < args.width) pool_columns<1>(args, column, strip_offset);
+  if (column < args.width) pool_columns<1>(args, value_step, column, strip_offset);
+}
+
+// Values in strips are the rule, and their distance as a constant is worth half a point of the peak.
+template <class T>
+void pool(const PoolArgs<T>& args) {
+  constexpr std::integral_constant<std::ptrdiff_t, strip_width<T>> in_strips;
+  args.value_stride == in_strips ? pool_values(args, in_strips) : pool_values(args, args.value_stride);
 }
 
 template <class T>

@@ -25,6 +25,10 @@ HWY_INLINE void accumulate(const T* HWY_RESTRICT a, std::ptrdiff_t a_row, std::p
   constexpr int L = lanes_of<T>;
 #pragma GCC unroll 4
   for (int k = 0; k < depth; ++k) {
+#if HWY_TARGET == HWY_SCALAR
+    // g++ 12 would make vectors of the scalars of several k, and read a row behind the last one on the way.
+    asm("" : "+r"(b));
+#endif
     Vec<T> column[vectors];
     for (int j = 0; j < vectors; ++j) column[j] = hn::LoadU(d, b + j * L);
     for (int r = 0; r < rows; ++r) {

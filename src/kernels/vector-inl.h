@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <numbers>
 #include <type_traits>
 
@@ -43,6 +44,14 @@ HWY_INLINE V at_least(D /*d*/, V x, V bound) {
 template <class V>
 HWY_INLINE V max_of_numbers(V highest, V x) {
   return hn::Max(x, highest);
+}
+
+// score + added, and -inf where added is -inf, whatever the score was: NaN or +inf must not survive exclusion.
+template <class V>
+HWY_INLINE V add_or_exclude(V score, V added) {
+  const hn::DFromV<V> d;
+  const V excluded = hn::Set(d, -std::numeric_limits<hn::TFromD<decltype(d)>>::infinity());
+  return hn::IfThenElse(hn::Eq(added, excluded), excluded, hn::Add(score, added));
 }
 
 // Constants of 2^x in the format of T.
