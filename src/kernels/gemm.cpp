@@ -58,19 +58,10 @@ HWY_INLINE void panel_rows(const GemmArgs<T>& args, int r, const T* panel, int c
 template <class T>
 void multiply(const GemmArgs<T>& args) {
   constexpr int width = vectors * lanes_of<T>;
-  constexpr int line = 64 / sizeof(T);
   const T* panel = args.b;
-  // While a panel is used, the next one is brought to the second-level cache, a share with every tile; and while a tile
-  // is summed, the next tile's place in c. Hints: they may point anywhere.
-  const int share = (args.depth * width / line + args.rows / tile_rows) / (args.rows / tile_rows + 1);
   for (int column = 0; column < args.columns; column += width, panel += args.panel_stride) {
-    const T* next = panel + args.panel_stride;
     int r = 0;
-    for (; r + tile_rows <= args.rows; r += tile_rows) {
-      for (int i = 0; i < share; ++i, next += line) __builtin_prefetch(next, 0, 2);
-      for (int i = 0; i < tile_rows; ++i) __builtin_prefetch(args.c + (r + tile_rows + i) * args.c_stride + column, 1);
-      panel_rows<tile_rows>(args, r, panel, column);
-    }
+    for (; r + tile_rows <= args.rows; r += tile_rows) panel_rows<tile_rows>(args, r, panel, column);
     if constexpr (tile_rows > 4) {
       if (r + 4 <= args.rows) {
         panel_rows<4>(args, r, panel, column);
@@ -85,13 +76,28 @@ void multiply(const GemmArgs<T>& args) {
   }
 }
 
-// Whole vectors where b's columns lie side by side, one element after the other elsewhere.
+// Whole vectors where b's columns lie side by side, several panels at once, so that the memory is read in longer runs;
+// one element after the other elsewhere.
 template <class T>
 void pack(const PackArgs<T>& args) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>, width = vectors * L;
+  constexpr int at_once = 4, rows_ahead = 8;
   T* target = args.target;
-  for (int column = 0; column < args.columns; column += width, target += args.panel_stride) {
+  int column = 0;
+  if (args.column_step == 1) {
+    for (; column + at_once * width <= args.columns; column += at_once * width, target += at_once * args.panel_stride) {
+      const T* from = args.b + column;
+      for (int k = 0; k < args.depth; ++k, from += args.row_step) {
+        for (int i = 0; i < at_once; ++i) {
+          __builtin_prefetch(from + rows_ahead * args.row_step + i * width);  // a hint: it may point anywhere
+          T* to = target + i * args.panel_stride + k * width;
+          for (int v = 0; v < vectors; ++v) hn::StoreU(hn::LoadU(d, from + i * width + v * L), d, to + v * L);
+        }
+      }
+    }
+  }
+  for (; column < args.columns; column += width, target += args.panel_stride) {
     const int count = std::min(width, args.columns - column);
     const T* from = args.b + column * args.column_step;
     if (args.column_step == 1 && count == width) {

@@ -63,12 +63,25 @@ Scratch& packed_columns() {
   return scratch;
 }
 
-// Where a strip's panels come from: packed before, or packed here, block of depth by block of depth.
+// Where a strip's panels come from: packed before, or packed here. Packed they lie block of depth by block of depth,
+// and in a block panel by panel without gaps, in the order in which they are read.
 template <class T>
 struct Second {
   View matrix;      // to be packed; absent if it is packed
   const T* panels;  // packed
 };
+
+// Packs columns of b, from row `first` to row `last`; they take padded_columns of each row.
+template <class T>
+void pack_blocks(const View& b, std::int64_t first, std::int64_t last, std::int64_t column, std::int64_t columns,
+                 const kernels::GemmKernels<T>& kernels, T* target) {
+  const std::int64_t padded_columns = divide_up(columns, kernels.panel) * kernels.panel;
+  for (std::int64_t k = first; k < last; k += kernels.block_depth) {
+    const std::int64_t depth = std::min<std::int64_t>(kernels.block_depth, last - k);
+    kernels.pack({b.as<T>() + k * b.stride(0) + column * b.stride(1), b.stride(0), b.stride(1), static_cast<int>(depth),
+                  static_cast<int>(columns), target + (k - first) * padded_columns, depth * kernels.panel});
+  }
+}
 
 // Rows and columns of one task.
 struct Region {
@@ -93,26 +106,27 @@ void copy_rows(const View& a, std::int64_t row, std::int64_t rows, std::int64_t 
 template <class T>
 void multiply_region(const View& a, const Second<T>& b, const MutableView& c, const Extents& e, const Region& region,
                      bool accumulate, const kernels::GemmKernels<T>& kernels) {
-  const std::int64_t panels = divide_up(region.columns, kernels.panel);
+  // Of what the strip's panels are taken from: the strip itself, or the whole matrix.
+  const std::int64_t padded_columns = divide_up(b.matrix ? region.columns : e.N, kernels.panel) * kernels.panel;
   const std::int64_t at_once = b.matrix ? (e.M <= kernels.block_rows ? kernels.block_depth : packed_depth) : e.K;
   T* block = static_cast<T*>(
       packed_rows().get(sizeof(T) * static_cast<std::size_t>(kernels.block_rows * kernels.block_depth)));
   for (std::int64_t first = 0; first < e.K; first += at_once) {
-    const std::int64_t last = std::min(first + at_once, e.K), panel_stride = (last - first) * kernels.panel;
-    const T* strip = b.panels + region.column / kernels.panel * panel_stride;
+    const std::int64_t last = std::min(first + at_once, e.K);
+    const T* blocks = b.panels;
     if (b.matrix) {
-      T* to = static_cast<T*>(packed_columns().get(sizeof(T) * static_cast<std::size_t>(panels * panel_stride)));
-      kernels.pack({b.matrix.template as<T>() + first * b.matrix.stride(0) + region.column * b.matrix.stride(1),
-                    b.matrix.stride(0), b.matrix.stride(1), static_cast<int>(last - first),
-                    static_cast<int>(region.columns), to, panel_stride});
-      strip = to;
+      T* to =
+          static_cast<T*>(packed_columns().get(sizeof(T) * static_cast<std::size_t>(padded_columns * (last - first))));
+      pack_blocks(b.matrix, first, last, region.column, region.columns, kernels, to);
+      blocks = to;
     }
     for (std::int64_t i = 0; i < region.rows; i += kernels.block_rows) {
       const std::int64_t rows = std::min<std::int64_t>(kernels.block_rows, region.rows - i);
       for (std::int64_t k = first; k < last; k += kernels.block_depth) {
         const std::int64_t depth = std::min<std::int64_t>(kernels.block_depth, last - k);
         copy_rows(a, region.row + i, rows, k, depth, block);
-        kernels.multiply({block, depth, static_cast<int>(rows), strip + (k - first) * kernels.panel, panel_stride,
+        const T* strip = blocks + (k - first) * padded_columns + (b.matrix ? 0 : region.column * depth);
+        kernels.multiply({block, depth, static_cast<int>(rows), strip, depth * kernels.panel,
                           static_cast<int>(region.columns), static_cast<int>(depth),
                           c.as<T>() + (region.row + i) * c.stride(0) + region.column, c.stride(0),
                           k > 0 || accumulate});
@@ -164,9 +178,8 @@ PackedMatrix::PackedMatrix(View b) : isa_(current_isa()) {
   columns_ = b.extent(1);
   const auto fill = [&]<class T>(T) {
     const auto& kernels = kernels::gemm_kernels<T>(isa_);
-    panels_ = Tensor(Shape{divide_up(columns_, kernels.panel), rows_, kernels.panel}, b.dtype());
-    kernels.pack({b.as<T>(), b.stride(0), b.stride(1), static_cast<int>(rows_), static_cast<int>(columns_),
-                  panels_.values<T>().data(), rows_ * kernels.panel});
+    panels_ = Tensor(Shape{rows_, divide_up(columns_, kernels.panel) * kernels.panel}, b.dtype());
+    pack_blocks(b, 0, rows_, 0, columns_, kernels, panels_.values<T>().data());
   };
   b.dtype() == Dtype::float64 ? fill(0.0) : fill(0.0f);
 }
