@@ -7,8 +7,7 @@
 
 namespace qkv::kernels {
 
-// c = a b, or c += a b, for a block. Every element sums over depth in rising order, starting from c if it accumulates,
-// so that cutting the depth into blocks changes no bit.
+// c = a b, or c += a b, for a block. Every element sums over depth in rising order, and the sum is added to c.
 template <class T>
 struct GemmArgs {
   const T* a;  // [rows][a_stride]

@@ -16,12 +16,10 @@
 namespace qkv {
 namespace {
 
-// Rows and columns of one task. A block of c, rows of a block by so many columns, stays in the second-level cache; what
-// is packed of b, so many columns by packed_depth rows, in the third-level cache.
-constexpr std::int64_t strip_columns = 512;
+// Rows and columns of one task, at most.
+constexpr std::int64_t strip_columns = 2048;
 constexpr std::int64_t few_rows_columns = 256;
 constexpr std::int64_t strip_rows = 2048;
-constexpr std::int64_t packed_depth = 4096;
 // Below so many multiply-adds a second thread costs more than it brings.
 constexpr double worth_a_thread = 2e6;
 
@@ -71,16 +69,16 @@ struct Second {
   const T* panels;  // packed
 };
 
-// Packs columns of b, from row `first` to row `last`; they take padded_columns of each row.
 template <class T>
-void pack_blocks(const View& b, std::int64_t first, std::int64_t last, std::int64_t column, std::int64_t columns,
-                 const kernels::GemmKernels<T>& kernels, T* target) {
-  const std::int64_t padded_columns = divide_up(columns, kernels.panel) * kernels.panel;
-  for (std::int64_t k = first; k < last; k += kernels.block_depth) {
-    const std::int64_t depth = std::min<std::int64_t>(kernels.block_depth, last - k);
-    kernels.pack({b.as<T>() + k * b.stride(0) + column * b.stride(1), b.stride(0), b.stride(1), static_cast<int>(depth),
-                  static_cast<int>(columns), target + (k - first) * padded_columns, depth * kernels.panel});
-  }
+std::int64_t padded(std::int64_t columns, const kernels::GemmKernels<T>& kernels) {
+  return divide_up(columns, kernels.panel) * kernels.panel;
+}
+
+template <class T>
+void pack_block(const View& b, std::int64_t row, std::int64_t depth, std::int64_t column, std::int64_t columns,
+                const kernels::GemmKernels<T>& kernels, T* target) {
+  kernels.pack({b.as<T>() + row * b.stride(0) + column * b.stride(1), b.stride(0), b.stride(1), static_cast<int>(depth),
+                static_cast<int>(columns), target, depth * kernels.panel});
 }
 
 // Rows and columns of one task.
@@ -101,36 +99,27 @@ void copy_rows(const View& a, std::int64_t row, std::int64_t rows, std::int64_t 
   }
 }
 
-// The rows' blocks are the outer loop and the depth's the inner one, so that a block of c stays in the second-level
-// cache while its sums grow.
+// Block of depth by block of depth: b's is packed, unless it is, and stays in the third-level cache while blocks of a,
+// one after the other, stay in the second-level one.
 template <class T>
 void multiply_region(const View& a, const Second<T>& b, const MutableView& c, const Extents& e, const Region& region,
                      bool accumulate, const kernels::GemmKernels<T>& kernels) {
-  // Of what the strip's panels are taken from: the strip itself, or the whole matrix.
-  const std::int64_t padded_columns = divide_up(b.matrix ? region.columns : e.N, kernels.panel) * kernels.panel;
-  const std::int64_t at_once = b.matrix ? (e.M <= kernels.block_rows ? kernels.block_depth : packed_depth) : e.K;
-  T* block = static_cast<T*>(
-      packed_rows().get(sizeof(T) * static_cast<std::size_t>(kernels.block_rows * kernels.block_depth)));
-  for (std::int64_t first = 0; first < e.K; first += at_once) {
-    const std::int64_t last = std::min(first + at_once, e.K);
-    const T* blocks = b.panels;
+  const auto floats = [](std::int64_t count) { return sizeof(T) * static_cast<std::size_t>(count); };
+  T* block = static_cast<T*>(packed_rows().get(floats(std::int64_t{kernels.block_rows} * kernels.block_depth)));
+  for (std::int64_t k = 0; k < e.K; k += kernels.block_depth) {
+    const std::int64_t depth = std::min<std::int64_t>(kernels.block_depth, e.K - k);
+    const T* strip = b.panels + k * padded(e.N, kernels) + region.column * depth;
     if (b.matrix) {
-      T* to =
-          static_cast<T*>(packed_columns().get(sizeof(T) * static_cast<std::size_t>(padded_columns * (last - first))));
-      pack_blocks(b.matrix, first, last, region.column, region.columns, kernels, to);
-      blocks = to;
+      T* to = static_cast<T*>(packed_columns().get(floats(padded(region.columns, kernels) * depth)));
+      pack_block(b.matrix, k, depth, region.column, region.columns, kernels, to);
+      strip = to;
     }
     for (std::int64_t i = 0; i < region.rows; i += kernels.block_rows) {
       const std::int64_t rows = std::min<std::int64_t>(kernels.block_rows, region.rows - i);
-      for (std::int64_t k = first; k < last; k += kernels.block_depth) {
-        const std::int64_t depth = std::min<std::int64_t>(kernels.block_depth, last - k);
-        copy_rows(a, region.row + i, rows, k, depth, block);
-        const T* strip = blocks + (k - first) * padded_columns + (b.matrix ? 0 : region.column * depth);
-        kernels.multiply({block, depth, static_cast<int>(rows), strip, depth * kernels.panel,
-                          static_cast<int>(region.columns), static_cast<int>(depth),
-                          c.as<T>() + (region.row + i) * c.stride(0) + region.column, c.stride(0),
-                          k > 0 || accumulate});
-      }
+      copy_rows(a, region.row + i, rows, k, depth, block);
+      kernels.multiply({block, depth, static_cast<int>(rows), strip, depth * kernels.panel,
+                        static_cast<int>(region.columns), static_cast<int>(depth),
+                        c.as<T>() + (region.row + i) * c.stride(0) + region.column, c.stride(0), k > 0 || accumulate});
     }
   }
 }
@@ -178,8 +167,11 @@ PackedMatrix::PackedMatrix(View b) : isa_(current_isa()) {
   columns_ = b.extent(1);
   const auto fill = [&]<class T>(T) {
     const auto& kernels = kernels::gemm_kernels<T>(isa_);
-    panels_ = Tensor(Shape{rows_, divide_up(columns_, kernels.panel) * kernels.panel}, b.dtype());
-    pack_blocks(b, 0, rows_, 0, columns_, kernels, panels_.values<T>().data());
+    panels_ = Tensor(Shape{rows_, padded(columns_, kernels)}, b.dtype());
+    for (std::int64_t k = 0; k < rows_; k += kernels.block_depth) {
+      const std::int64_t depth = std::min<std::int64_t>(kernels.block_depth, rows_ - k);
+      pack_block(b, k, depth, 0, columns_, kernels, panels_.values<T>().data() + k * padded(columns_, kernels));
+    }
   };
   b.dtype() == Dtype::float64 ? fill(0.0) : fill(0.0f);
 }
