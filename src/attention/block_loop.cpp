@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "attention/load.h"
+#include "base/divide_up.h"
 
 namespace qkv {
 namespace {
@@ -518,35 +519,35 @@ bool BlockLoop<T>::mark_excluded(int p) {
   return true;
 }
 
-// A block in which somebody's excluded value is NaN or infinite, and 0 times it would be NaN: row by row, run by run of
-// keys that the row sees. The order of additions is that of the other path.
+// A block in which somebody's excluded value is NaN or infinite, and 0 times it would be NaN: row by row, with the
+// weights and values of the keys that the row sees, and no others.
 template <class T>
 void BlockLoop<T>::pool_selected(int p, kernels::PoolArgs<T> args) {
   const Panel& panel = panels_[static_cast<std::size_t>(p)];
-  const int keys = args.keys;
-  const T one = 1;
   const kernels::PoolArgs<T> block = args;
-  args.rows = 1;
+  const T* values = static_cast<const T*>(block.values);
+  // Decode has whole rows; the panel kernel has strips, of which a row may hold fewer.
+  const std::int64_t width = strategy_.decode ? problem_.Dv : strategy_.panel->strip;
+  const std::int64_t strips = strategy_.decode ? 1 : divide_up(args.width, width);
+  args.weights = w_.selected_weights;
+  args.values = w_.selected_values;
+  args.value_stride = width;
+  args.strip_stride = w_.block * width;
+  args.lanes = args.rows = 1;
   for (int r = 0; r < panel.rows(); ++r) {
+    args.keys = 0;
+    for (int j = 0; j < block.keys; ++j) {
+      if (w_.shadow[j * panel.lanes + r] == minus_infinity<T>) continue;
+      w_.selected_weights[args.keys] = block.weights[j * panel.lanes + r];
+      for (std::int64_t strip = 0; strip < strips; ++strip) {
+        std::copy_n(values + j * block.value_stride + strip * block.strip_stride, width,
+                    w_.selected_values + args.keys * width + strip * args.strip_stride);
+      }
+      ++args.keys;
+    }
     args.sums = args.out = block.sums + r * block.sum_stride;
     args.rescale = block.rescale == nullptr ? nullptr : block.rescale + r;
-    args.keys = 0;
     strategy_.pool_staged(args);
-    args.rescale = &one;
-    for (int j = 0; j < keys;) {
-      const auto excluded = [&](int key) { return w_.shadow[key * panel.lanes + r] == minus_infinity<T>; };
-      if (excluded(j)) {
-        ++j;
-        continue;
-      }
-      int end = j + 1;
-      while (end < keys && !excluded(end)) ++end;
-      args.weights = block.weights + j * panel.lanes + r;
-      args.values = static_cast<const T*>(block.values) + j * block.value_stride;
-      args.keys = end - j;
-      strategy_.pool_staged(args);
-      j = end;
-    }
   }
 }
 

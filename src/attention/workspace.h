@@ -9,6 +9,7 @@
 #include "attention/problem.h"
 #include "attention/strategy.h"
 #include "base/aligned.h"
+#include "base/divide_up.h"
 
 namespace qkv {
 
@@ -36,6 +37,8 @@ struct Workspace {
     row = take<T>(std::max(s.max_rows * problem.D, problem.Dv));
     if (problem.mask.has_pairs() || problem.mask.has_ranges()) {
       shadow = take<T>(block * lanes);
+      selected_weights = take<T>(block);
+      selected_values = take<T>(divide_up(problem.Dv, s.panel->strip) * s.panel->strip * block);
       visible = take<std::int32_t>(block + 1);
     }
     if (problem.mask.has_pairs()) {
@@ -63,7 +66,8 @@ struct Workspace {
   T *keys = nullptr, *values = nullptr;  // the block's keys and values, where they are not read in place
   T* row;                                // one panel's rows in plain order
   T* shadow = nullptr;                   // which pairs of the block are excluded
-  std::int32_t* visible = nullptr;       // which keys of the block anybody sees
+  T *selected_weights = nullptr, *selected_values = nullptr;  // of the keys that one row sees
+  std::int32_t* visible = nullptr;                            // which keys of the block anybody sees
   T* pair_rows = nullptr;
   bool* kept = nullptr;
   T *added = nullptr, *seen = nullptr;  // per panel and table: what masks add, which keys anybody sees

@@ -186,18 +186,22 @@ HWY_INLINE void pool_tile(const PoolArgs<T>& args, Step value_step, int r, int c
     first = std::max(first, static_cast<int>(begin));
     last = std::max(first, std::min(last, static_cast<int>(end)));
   }
-  T* sums = args.sums + r * args.sum_stride + column;
   Vec<T> sum[rows][vectors];
   for (int i = 0; i < rows; ++i) {
-    if (args.rescale == nullptr) {
-      for (int v = 0; v < vectors; ++v) sum[i][v] = hn::Zero(d);
-    } else {
-      const auto factor = hn::Set(d, args.rescale[r + i]);
-      for (int v = 0; v < vectors; ++v) sum[i][v] = hn::Mul(factor, hn::Load(d, sums + i * args.sum_stride + v * L));
-    }
+    for (int v = 0; v < vectors; ++v) sum[i][v] = hn::Zero(d);
   }
   accumulate(args.weights + first * args.lanes + r, 1, args.lanes,
              static_cast<const T*>(args.values) + strip_offset + first * value_step, value_step, last - first, sum);
+  // Earlier blocks' sums come last: nothing waits for them, and a sum of sums rounds less than one long sum.
+  if (args.rescale != nullptr) {
+    const T* sums = args.sums + r * args.sum_stride + column;
+    for (int i = 0; i < rows; ++i) {
+      const auto factor = hn::Set(d, args.rescale[r + i]);
+      for (int v = 0; v < vectors; ++v) {
+        sum[i][v] = hn::MulAdd(factor, hn::Load(d, sums + i * args.sum_stride + v * L), sum[i][v]);
+      }
+    }
+  }
   T* out = args.out + r * args.out_stride + column;
   for (int i = 0; i < rows; ++i) {
     const auto factor = hn::Set(d, args.factors[r + i]);
