@@ -25,8 +25,8 @@ constexpr std::array<std::int64_t, 2> common_widths = {64, 128};
 constexpr std::array<std::int64_t, 5> other_widths = {32, 40, 48, 80, 96};
 constexpr std::int64_t other_widths_length = 1024;
 
-// As many as PERFORMANCE.md has, so that a call lasts some milliseconds and can fall between two bursts of noise. A mask
-// that heads share has more of them to share it.
+// As many as PERFORMANCE.md has, so that a call lasts some milliseconds and can fall between two bursts of noise. A
+// mask that heads share has more of them to share it.
 std::int64_t heads_of(std::string_view name, std::int64_t T) {
   if (name == "bias" || name == "keep") return T <= 1024 ? 8 : 4;
   return T <= 512 ? 8 : T <= 2048 ? 2 : 1;

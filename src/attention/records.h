@@ -1,0 +1,51 @@
+// attention/records.h: the keys and values of a block, where they lie or copied as T.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "attention/problem.h"
+#include "attention/sight.h"
+#include "attention/strategy.h"
+#include "attention/workspace.h"
+#include "base/function_ref.h"
+
+namespace qkv {
+
+template <class T>
+class Records {
+ public:
+  // Rows of a block: row j at data + j * stride elements of `size` bytes.
+  struct Rows {
+    const std::byte* data;
+    std::ptrdiff_t stride;
+    std::ptrdiff_t size;
+    bool staged;  // copied as T
+    const std::byte* row(std::int64_t j) const { return data + j * stride * size; }
+  };
+
+  Records(const Problem& problem, const Strategy<T>& strategy, Workspace<T>& workspace)
+      : problem_(problem), strategy_(strategy), w_(workspace) {}
+
+  // Finds the keys and values of the block that the group looks at, or copies them. Keys that nobody sees are not read.
+  void fetch(const PanelGroup& group, Sight<T>& sight);
+  const Rows& keys() const { return keys_; }
+  const Rows& values() const { return values_; }
+  std::ptrdiff_t strip_stride() const { return values_.staged ? w_.strip_stride : strategy_.panel->strip; }
+  bool values_finite();
+
+ private:
+  Rows in_place(const View& rows) const;
+  void stage(const View& view, bool gaps,
+             FunctionRef<void(std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride)> keep) const;
+
+  const Problem& problem_;
+  const Strategy<T>& strategy_;
+  Workspace<T>& w_;
+  std::int64_t batch_ = 0, key_head_ = 0;
+  KeyRange block_{};
+  Rows keys_{}, values_{};
+  enum class Finite : std::uint8_t { unknown, yes, no } finite_ = Finite::unknown;
+};
+
+}  // namespace qkv
