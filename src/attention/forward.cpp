@@ -106,8 +106,14 @@ class Forward {
     memory->tables_of = tables_of;
   }
 
-  T* partial(std::int64_t group, std::int64_t chunk) const {
-    return partial_ + (group * s_.chunks + chunk) * partial_size();
+  // What a chunk leaves of a group's panels; see Workspace.
+  struct Partial {
+    T *max, *sum, *sums;
+  };
+  Partial partial(std::int64_t group, std::int64_t chunk) const {
+    T* max = partial_ + (group * s_.chunks + chunk) * partial_size();
+    T* sum = max + s_.group_panels * s_.max_lanes;
+    return {max, sum, sum + s_.group_panels * s_.max_lanes};
   }
 
   void chunk_task(std::int64_t index, std::int64_t chunk) {
@@ -117,55 +123,61 @@ class Forward {
     const std::int64_t first = chunk * s_.chunk_keys;
     loop.begin(group_of(index), {first, std::min(first + s_.chunk_keys, problem_.Tk)});
     loop.pool_all();
-    T* to = partial(index, chunk);
-    to = std::copy_n(workspace.max, s_.group_panels * s_.max_lanes, to);
-    to = std::copy_n(workspace.sum, s_.group_panels * s_.max_lanes, to);
-    std::copy_n(workspace.sums, s_.group_panels * workspace.panel_sums, to);
+    const Partial to = partial(index, chunk);
+    std::copy_n(workspace.max, s_.group_panels * s_.max_lanes, to.max);
+    std::copy_n(workspace.sum, s_.group_panels * s_.max_lanes, to.sum);
+    std::copy_n(workspace.sums, s_.group_panels * workspace.panel_sums, to.sums);
   }
 
-  // Chunks are merged in their order. One that saw nothing has no part in it; the first that did is taken as it is.
+  // The chunks of a group are merged, in their order, into the workspace.
   void merge_task(std::int64_t index) {
     const GroupOf group = group_of(index);
     Borrowed memory;
     Workspace<T> w(problem_, s_, static_cast<std::byte*>(memory->scratch.get(bytes_)));
     const std::int64_t lanes = s_.max_lanes, width = s_.value_width(problem_);
-    constexpr T lowest = -std::numeric_limits<T>::infinity();
     const auto panels = std::span(s_.panels).subspan(static_cast<std::size_t>(group.group * s_.group_panels));
     const auto count = std::min(panels.size(), static_cast<std::size_t>(s_.group_panels));
-    std::vector<T> max(static_cast<std::size_t>(s_.group_panels * lanes), lowest), sum(max.size(), T(0));
-    std::vector<T> sums(static_cast<std::size_t>(w.panel_sums));
+    const auto states = static_cast<std::size_t>(s_.group_panels * lanes);
+    std::vector<T> max(states), sum(states);  // not the workspace's: write_pairs uses those
     Finish<T> finish(problem_, s_, results_, w);
     for (std::size_t p = 0; p < count; ++p) {
+      const auto panel = static_cast<std::int64_t>(p);
       for (int r = 0; r < panels[p].rows(); ++r) {
-        T& row_max = max[p * static_cast<std::size_t>(lanes) + static_cast<std::size_t>(r)];
-        T& row_sum = sum[p * static_cast<std::size_t>(lanes) + static_cast<std::size_t>(r)];
-        T* row = sums.data() + r * width;
-        bool first = true;
-        for (std::int64_t chunk = 0; chunk < s_.chunks; ++chunk) {
-          const T* from = partial(index, chunk);
-          const T chunk_max = from[static_cast<std::int64_t>(p) * lanes + r];
-          const T chunk_sum = from[(s_.group_panels + static_cast<std::int64_t>(p)) * lanes + r];
-          const T* chunk_row =
-              from + 2 * s_.group_panels * lanes + static_cast<std::int64_t>(p) * w.panel_sums + r * width;
-          if (chunk_max == lowest && chunk_sum == T(0)) continue;  // a NaN has no maximum and must come through
-          if (first) {
-            first = false;
-            row_max = chunk_max;
-            row_sum = chunk_sum;
-            std::copy_n(chunk_row, width, row);
-            continue;
-          }
-          const T now = std::max(row_max, chunk_max);
-          const T mine = std::exp2(row_max - now), theirs = std::exp2(chunk_max - now);
-          row_max = now;
-          row_sum = row_sum * mine + chunk_sum * theirs;
-          for (std::int64_t c = 0; c < width; ++c) row[c] = row[c] * mine + chunk_row[c] * theirs;
-        }
+        merge_row(index, panel * lanes + r, panel * w.panel_sums + r * width, width,
+                  {max.data() + panel * lanes + r, sum.data() + panel * lanes + r, w.sums + r * width});
       }
-      finish.write({group, panels[p], group.unit * s_.unit_heads, max.data() + p * static_cast<std::size_t>(lanes),
-                    sum.data() + p * static_cast<std::size_t>(lanes), sums.data(), width, true});
+      finish.write({group, panels[p], group.unit * s_.unit_heads, max.data() + panel * lanes,
+                    sum.data() + panel * lanes, w.sums, width, true});
     }
     if (results_.weights || results_.scores) finish.write_pairs(group, max.data(), sum.data());
+  }
+
+  // One row, whose max and sum are at `at` in every chunk and whose sums are at sums_at. A chunk in which it saw
+  // nothing has no part in it; the first in which it did is taken as it is.
+  void merge_row(std::int64_t group, std::int64_t at, std::int64_t sums_at, std::int64_t width,
+                 const Partial& to) const {
+    constexpr T lowest = -std::numeric_limits<T>::infinity();
+    bool first = true;
+    *to.max = lowest;
+    *to.sum = 0;
+    for (std::int64_t chunk = 0; chunk < s_.chunks; ++chunk) {
+      const Partial from = partial(group, chunk);
+      const T chunk_max = from.max[at], chunk_sum = from.sum[at];
+      const T* chunk_sums = from.sums + sums_at;
+      if (chunk_max == lowest && chunk_sum == T(0)) continue;  // a NaN has no maximum and must come through
+      if (first) {
+        first = false;
+        *to.max = chunk_max;
+        *to.sum = chunk_sum;
+        std::copy_n(chunk_sums, width, to.sums);
+        continue;
+      }
+      const T now = std::max(*to.max, chunk_max);
+      const T mine = std::exp2(*to.max - now), theirs = std::exp2(chunk_max - now);
+      *to.max = now;
+      *to.sum = *to.sum * mine + chunk_sum * theirs;
+      for (std::int64_t c = 0; c < width; ++c) to.sums[c] = to.sums[c] * mine + chunk_sums[c] * theirs;
+    }
   }
 
   const Problem& problem_;
