@@ -163,6 +163,8 @@ template <class... Cases>
 struct Visit : Cases... {
   using Cases::operator()...;
 };
+template <class... Cases>
+Visit(Cases...) -> Visit<Cases...>;  // clang before 17 needs to be told
 
 }  // namespace
 
