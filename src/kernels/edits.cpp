@@ -31,13 +31,15 @@ HWY_INLINE void for_each_key(const EditArgs<T>& args, int first_row, LoadRows lo
     rows[v] = load_rows(first_row + v * L);
     highest[v] = args.row_max != nullptr ? hn::Load(d, args.row_max + first_row + v * L) : hn::Zero(d);
   }
-  for (int j = args.first; j < args.last; ++j) {
+  T* scores = args.scores;
+  const int lanes = args.lanes, last = args.last;  // copied: for the compiler, storing a vector might change them
+  for (int j = args.first; j < last; ++j) {
     const auto key = hn::Set(d, static_cast<T>(j));
     for (int v = 0; v < vectors; ++v) {
-      const int at = j * args.lanes + first_row + v * L;
-      const auto score = edit(hn::Load(d, args.scores + at), key, at, rows[v]);
+      const int at = j * lanes + first_row + v * L;
+      const auto score = edit(hn::Load(d, scores + at), key, at, rows[v]);
       highest[v] = max_of_numbers(highest[v], score);
-      hn::Store(score, d, args.scores + at);
+      hn::Store(score, d, scores + at);
     }
   }
   if (args.row_max == nullptr) return;

@@ -125,6 +125,9 @@ void score(const ScoreArgs<T>& args) {
 
 // Two passes per block: the row maxima are known before the first 2^x. (A single pass with the maximum of earlier
 // blocks was equal within noise and overflows with scores of 100 and more.)
+//
+// Here and below, what loops need of the arguments is copied first: for all the compiler knows, storing a vector might
+// change them.
 template <int vectors, class T>
 void weigh_panel(const WeighArgs<T>& args) {
   const Tag<T> d;
@@ -142,20 +145,22 @@ void weigh_panel(const WeighArgs<T>& args) {
     hn::Store(exp2(d, hn::Sub(before, reference[v])), d, args.rescale + v * L);
     sum[v] = hn::Zero(d);
   }
-  const auto weigh_keys = [&]<int keys>(T* scores) {
-    Vec<T> x[keys * vectors];
-    for (int i = 0; i < keys * vectors; ++i) x[i] = hn::Sub(hn::Load(d, scores + i * L), reference[i % vectors]);
+  const auto weigh_keys = [&]<int some>(T* at) {
+    Vec<T> x[some * vectors];
+    for (int i = 0; i < some * vectors; ++i) x[i] = hn::Sub(hn::Load(d, at + i * L), reference[i % vectors]);
     exp2(d, x);
-    for (int i = 0; i < keys * vectors; ++i) hn::Store(x[i], d, scores + i * L);
+    for (int i = 0; i < some * vectors; ++i) hn::Store(x[i], d, at + i * L);
     // Pairs first: the chain of additions to one sum would be longer than all the rest.
-    for (int half = keys / 2; half > 0; half /= 2) {
+    for (int half = some / 2; half > 0; half /= 2) {
       for (int i = 0; i < half * vectors; ++i) x[i] = hn::Add(x[i], x[i + half * vectors]);
     }
     for (int v = 0; v < vectors; ++v) sum[v] = hn::Add(sum[v], x[v]);
   };
+  T* scores = args.scores;
+  const int keys = args.keys;
   int j = 0;
-  for (; j + at_once <= args.keys; j += at_once) weigh_keys.template operator()<at_once>(args.scores + j * vectors * L);
-  for (; j < args.keys; ++j) weigh_keys.template operator()<1>(args.scores + j * vectors * L);
+  for (; j + at_once <= keys; j += at_once) weigh_keys.template operator()<at_once>(scores + j * vectors * L);
+  for (; j < keys; ++j) weigh_keys.template operator()<1>(scores + j * vectors * L);
   for (int v = 0; v < vectors; ++v) {
     const auto before = hn::Mul(hn::Load(d, args.sum + v * L), hn::Load(d, args.rescale + v * L));
     hn::Store(hn::Add(before, sum[v]), d, args.sum + v * L);
@@ -246,30 +251,29 @@ template <class T>
 bool spread(const SpreadArgs<T>& args) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
-  // x * 0 is 0 for finite x and NaN for the others, and NaN survives a sum.
-  Vec<T> zeros[pool_vectors];
-  for (auto& zero : zeros) zero = hn::Zero(d);
-  T zero = 0;
-  for (int r = 0; r < args.rows; ++r) {
-    const T* row = args.source + r * args.stride;
-    T* target = args.target + r * strip_width<T>;
+  const auto [source, stride, rows, width, target, strip_stride] = args;
+  // x - x is 0 for finite x, and NaN for the others.
+  auto differences = hn::Zero(d);
+  T difference = 0;
+  for (int r = 0; r < rows; ++r) {
+    const T* row = source + r * stride;
+    T* to = target + r * strip_width<T>;
     int column = 0;
-    for (; column + strip_width<T> <= args.width; column += strip_width<T>, target += args.strip_stride) {
+    for (; column + strip_width<T> <= width; column += strip_width<T>, to += strip_stride) {
       for (int v = 0; v < pool_vectors; ++v) {
         const auto values = hn::LoadU(d, row + column + v * L);
-        zeros[v] = hn::MulAdd(values, hn::Zero(d), zeros[v]);
-        hn::Store(values, d, target + v * L);
+        differences = hn::Or(differences, hn::Sub(values, values));
+        hn::Store(values, d, to + v * L);
       }
     }
-    if (column < args.width) {
+    if (column < width) {
       for (int c = 0; c < strip_width<T>; ++c) {
-        target[c] = column + c < args.width ? row[column + c] : T(0);
-        zero += target[c] * T(0);
+        to[c] = column + c < width ? row[column + c] : T(0);
+        difference += to[c] - to[c];
       }
     }
   }
-  for (int v = 1; v < pool_vectors; ++v) zeros[0] = hn::Add(zeros[0], zeros[v]);
-  return zero == T(0) && hn::AllTrue(d, hn::Eq(zeros[0], hn::Zero(d)));
+  return difference == T(0) && hn::AllTrue(d, hn::Eq(differences, hn::Zero(d)));
 }
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
@@ -291,21 +295,22 @@ HWY_INLINE int transpose_vector(const TransposeArgs<float>& args, int r) {
   const Tag<float> d;
   const hn::Repartition<std::uint64_t, Tag<float>> d64;
   const auto scale = hn::Set(d, args.scale);
+  const std::ptrdiff_t stride = args.stride, lanes = args.lanes;
+  const int columns = args.columns;
+  const float* from = args.source + r * stride;
+  float* to = args.target + r;
   int c = 0;
-  for (; c + 4 <= args.columns; c += 4) {
+  for (; c + 4 <= columns; c += 4, from += 4, to += 4 * lanes) {
     Vec<float> in[4];
-    for (int i = 0; i < 4; ++i) {
-      in[i] = hn::Mul(load_parts(d, args.source + (r + i) * args.stride + c, 4 * args.stride), scale);
-    }
+    for (int i = 0; i < 4; ++i) in[i] = hn::Mul(load_parts(d, from + i * stride, 4 * stride), scale);
     const auto low01 = hn::BitCast(d64, hn::InterleaveLower(d, in[0], in[1]));
     const auto low23 = hn::BitCast(d64, hn::InterleaveLower(d, in[2], in[3]));
     const auto high01 = hn::BitCast(d64, hn::InterleaveUpper(d, in[0], in[1]));
     const auto high23 = hn::BitCast(d64, hn::InterleaveUpper(d, in[2], in[3]));
-    float* to = args.target + c * args.lanes + r;
     hn::Store(hn::BitCast(d, hn::InterleaveLower(d64, low01, low23)), d, to);
-    hn::Store(hn::BitCast(d, hn::InterleaveUpper(d64, low01, low23)), d, to + args.lanes);
-    hn::Store(hn::BitCast(d, hn::InterleaveLower(d64, high01, high23)), d, to + 2 * args.lanes);
-    hn::Store(hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23)), d, to + 3 * args.lanes);
+    hn::Store(hn::BitCast(d, hn::InterleaveUpper(d64, low01, low23)), d, to + lanes);
+    hn::Store(hn::BitCast(d, hn::InterleaveLower(d64, high01, high23)), d, to + 2 * lanes);
+    hn::Store(hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23)), d, to + 3 * lanes);
   }
   return c;
 }
