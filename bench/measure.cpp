@@ -21,7 +21,7 @@ struct Effort {
   double seconds;  // for a group in each round, at least
 };
 constexpr Effort quick_effort = {3, 2, 0.12};
-constexpr Effort full_effort = {5, 4, 0.8};
+constexpr Effort full_effort = {10, 3, 0.6};
 
 struct Measured {
   const Case* subject;
