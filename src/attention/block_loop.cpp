@@ -154,7 +154,7 @@ void BlockLoop<T>::edit_scores(int p, int first, int last, bool everything) {
   const Part& part = sight_.part(p);
   const ResolvedMask& mask = problem_.mask;
   const auto& edits = *strategy_.edits;
-  set_row_parameters(p, part.first);
+  set_row_parameters(p);
   kernels::EditArgs<T> args{w_.scores,
                             group_.panel(p).lanes,
                             first,
@@ -187,30 +187,32 @@ void BlockLoop<T>::edit_scores(int p, int first, int last, bool everything) {
       steps[i].edit(args);
       continue;
     }
-    for (const mask_part::EditBy& edit : mask.edit_by()) call_edit(edit, p, first, last);
+    call_edits(p, first, last);
     if (args.row_max != nullptr) edits.maximum(args);
   }
 }
 
 // Users see scores as they are meant, not in our unit. A finite score stays finite.
 template <class T>
-void BlockLoop<T>::call_edit(const mask_part::EditBy& edit, int p, int first, int last) const {
+void BlockLoop<T>::call_edits(int p, int first, int last) const {
   const Panel& panel = group_.panel(p);
   const std::span<T> scores(w_.scores + first * panel.lanes, static_cast<std::size_t>((last - first) * panel.lanes));
   for (T& score : scores) score /= unit_;
-  for (int h = 0; h < panel.heads; ++h) {
-    const ScoreBlock<T> block{w_.scores + first * panel.lanes + h * panel.queries,
-                              panel.lanes,
-                              panel.queries,
-                              last - first,
-                              group_.batch,
-                              head() + panel.first_head + h,
-                              panel.first_query,
-                              sight_.part(p).first + first};
-    if constexpr (std::is_same_v<T, float>) {
-      edit.call_float(edit.function, block);
-    } else {
-      edit.call_double(edit.function, block);
+  for (const mask_part::EditBy& edit : problem_.mask.edit_by()) {
+    for (int h = 0; h < panel.heads; ++h) {
+      const ScoreBlock<T> block{scores.data() + h * panel.queries,
+                                panel.lanes,
+                                panel.queries,
+                                last - first,
+                                group_.batch,
+                                head() + panel.first_head + h,
+                                panel.first_query,
+                                sight_.part(p).first + first};
+      if constexpr (std::is_same_v<T, float>) {
+        edit.call_float(edit.function, block);
+      } else {
+        edit.call_double(edit.function, block);
+      }
     }
   }
   constexpr T largest = std::numeric_limits<T>::max();
@@ -222,13 +224,13 @@ void BlockLoop<T>::call_edit(const mask_part::EditBy& edit, int p, int first, in
 
 // What edits and pooling need to know of each row, counted from the part's first key; repeated to fill a vector.
 template <class T>
-void BlockLoop<T>::set_row_parameters(int p, std::int64_t from) {
+void BlockLoop<T>::set_row_parameters(int p) {
   const Panel& panel = group_.panel(p);
   const Part& part = sight_.part(p);
   const int lanes = panel.lanes, rows = panel.rows();
   if (part.limited) {
     const auto within = [&](std::int64_t key) {
-      return static_cast<T>(std::clamp<std::int64_t>(key - from, 0, part.keys));
+      return static_cast<T>(std::clamp<std::int64_t>(key - part.first, 0, part.keys));
     };
     for (int r = 0; r < lanes; ++r) {
       w_.begins[r] = r < rows ? within(sight_.first(p)[r]) : T(0);
@@ -237,7 +239,7 @@ void BlockLoop<T>::set_row_parameters(int p, std::int64_t from) {
   }
   const auto slopes = problem_.mask.slopes();
   if (!slopes.empty()) {
-    const std::int64_t position = problem_.mask.position(group_.batch, panel.first_query) - from;
+    const std::int64_t position = problem_.mask.position(group_.batch, panel.first_query) - part.first;
     for (int h = 0, r = 0; h < panel.heads; ++h) {
       const T slope = static_cast<T>(slopes[static_cast<std::size_t>(head() + panel.first_head + h)]) * unit_;
       for (int i = 0; i < panel.queries; ++i, ++r) {
@@ -316,7 +318,7 @@ bool BlockLoop<T>::mark_excluded(int p) {
   if (!part.excludes()) return false;
   const int lanes = group_.panel(p).lanes;
   std::fill_n(w_.shadow, w_.block * lanes, T(0));
-  set_row_parameters(p, part.first);
+  set_row_parameters(p);
   const kernels::EditArgs<T> args{w_.shadow, lanes,   0,         part.keys, nullptr, part.added,
                                   nullptr,   nullptr, w_.begins, w_.ends,   T(0)};
   if (part.table.state == PairState::mixed) strategy_.edits->add(args);

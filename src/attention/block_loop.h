@@ -67,8 +67,8 @@ class BlockLoop {
   void pack_queries(int p);
   void compute_scores(int p);
   void edit_scores(int p, int first, int last, bool everything);
-  void call_edit(const mask_part::EditBy& edit, int p, int first, int last) const;
-  void set_row_parameters(int p, std::int64_t first);
+  void call_edits(int p, int first, int last) const;
+  void set_row_parameters(int p);
   void pool_block(int p, const MutableView& out);
   bool finish_with(kernels::PoolArgs<T>& args, int p, const MutableView& out) const;
   void pool_selected(int p, kernels::PoolArgs<T> args);

@@ -24,37 +24,16 @@ constexpr T quiet_nan = std::numeric_limits<T>::quiet_NaN();
 
 template <class T>
 void Finish<T>::write(const PanelResult<T>& result) {
-  const bool whole = result.finished || write_whole(result);
-  if (whole && !results_.lse) return;
+  if (result.finished && !results_.lse) return;
   const Panel& panel = result.panel;
   int r = 0;
   for (int h = 0; h < panel.heads; ++h) {
     for (int i = 0; i < panel.queries; ++i, ++r) {
       const std::int64_t head = result.head + panel.first_head + h, query = panel.first_query + i;
-      const RowKind kind = whole ? RowKind::regular : write_row(result, r, head, query);
+      const RowKind kind = result.finished ? RowKind::regular : write_row(result, r, head, query);
       if (results_.lse) write_lse(result, r, kind, head, query);
     }
   }
-}
-
-// The usual case at once: every row has seen something, and the output lies in rows of T.
-template <class T>
-bool Finish<T>::write_whole(const PanelResult<T>& result) {
-  const Panel& panel = result.panel;
-  const MutableView& out = results_.out;
-  if (!result.started || panel.heads > 1 || out.dtype() != dtype_of<T> || out.stride(3) != 1) return false;
-  T* factors = w_.rescale;
-  bool regular = true;
-  for (int r = 0; r < panel.queries; ++r) {
-    regular &= result.max[r] != -infinity<T>;
-    factors[r] = T(1) / result.sum[r];
-  }
-  if (!regular) return false;
-  strategy_.rows->scale_rows(result.sums, result.sum_stride, panel.queries, static_cast<int>(problem_.Dv), factors,
-                             out.as<T>() + result.of.batch * out.stride(0) +
-                                 (result.head + panel.first_head) * out.stride(1) + panel.first_query * out.stride(2),
-                             out.stride(2));
-  return true;
 }
 
 template <class T>

@@ -39,7 +39,6 @@ class Finish {
  private:
   enum class RowKind : std::uint8_t { regular, empty, nan };
   RowKind kind_of(T max, bool started, std::int64_t batch, std::int64_t head, std::int64_t query);
-  bool write_whole(const PanelResult<T>& result);
   RowKind write_row(const PanelResult<T>& result, int r, std::int64_t head, std::int64_t query);
   void write_lse(const PanelResult<T>& result, int r, RowKind kind, std::int64_t head, std::int64_t query);
   bool sees_any(std::int64_t batch, std::int64_t head, std::int64_t query);

@@ -18,7 +18,9 @@ template <class T>
 struct Workspace {
   Workspace(const Problem& problem, const Strategy<T>& s, std::byte* memory) : memory_(memory) {
     const std::int64_t group = s.group_panels, lanes = s.max_lanes;
-    block = (s.block_keys + kernels::decode_pad - 1) / kernels::decode_pad * kernels::decode_pad;
+    const bool masked = problem.mask.has_pairs() || problem.mask.has_ranges();
+    const std::int64_t strip = s.panel->strip, strips = divide_up(problem.Dv, strip);
+    block = divide_up(s.block_keys, kernels::decode_pad) * kernels::decode_pad;
     panel_queries = lanes * s.query_width(problem);
     panel_sums = s.max_rows * s.value_width(problem);
     queries = take<T>(group * panel_queries);
@@ -28,23 +30,20 @@ struct Workspace {
     first = take<std::int64_t>(group * lanes);
     last = take<std::int64_t>(group * lanes);
     scores = take<T>(block * lanes);
-    if (!s.keys_direct || problem.mask.has_pairs() || problem.mask.has_ranges()) keys = take<T>(block * problem.D);
-    if (!s.decode || !s.values_direct || problem.mask.has_pairs() || problem.mask.has_ranges()) {
-      const std::int64_t strip = s.panel->strip;
-      strip_stride = block * strip;
-      values = take<T>((problem.Dv + strip - 1) / strip * strip_stride);
-    }
+    if (!s.keys_direct || masked) keys = take<T>(block * problem.D);
+    strip_stride = block * strip;
+    if (!s.decode || !s.values_direct || masked) values = take<T>(strips * strip_stride);
     row = take<T>(std::max(s.max_rows * problem.D, problem.Dv));
-    if (problem.mask.has_pairs() || problem.mask.has_ranges()) {
+    if (masked) {
       shadow = take<T>(block * lanes);
       selected_weights = take<T>(block);
-      selected_values = take<T>(divide_up(problem.Dv, s.panel->strip) * s.panel->strip * block);
+      selected_values = take<T>(strips * strip_stride);
       visible = take<std::int32_t>(block + 1);
     }
     if (problem.mask.has_pairs()) {
       pair_rows = take<T>(s.max_rows * block);
       kept = take<bool>(block * lanes);
-      blocks = s.share_pairs ? (problem.Tk + s.block_keys - 1) / s.block_keys : 1;
+      blocks = s.share_pairs ? divide_up(problem.Tk, s.block_keys) : 1;
       added = take<T>(group * blocks * block * lanes);
       seen = take<T>(group * blocks * block);
       tables = take<PairTable>(group * blocks);

@@ -80,38 +80,40 @@ void multiply(const GemmArgs<T>& args) {
   }
 }
 
-// Whole vectors where b's columns lie side by side, several panels at once, so that the memory is read in longer runs;
-// one element after the other elsewhere.
+// Neighbouring panels whose columns lie side by side: whole vectors, row by row, so that the memory is read in runs.
+template <int panels, class T>
+HWY_INLINE void pack_panels(const PackArgs<T>& args, int column, T* target) {
+  const Tag<T> d;
+  constexpr int L = lanes_of<T>, width = vectors * L, rows_ahead = 8;
+  const std::ptrdiff_t row_step = args.row_step, panel_stride = args.panel_stride;
+  const int depth = args.depth;
+  const T* from = args.b + column;
+  for (int k = 0; k < depth; ++k, from += row_step, target += width) {
+    for (int i = 0; i < panels; ++i) {
+      __builtin_prefetch(from + rows_ahead * row_step + i * width);  // a hint: it may point anywhere
+      T* to = target + i * panel_stride;
+      for (int v = 0; v < vectors; ++v) hn::StoreU(hn::LoadU(d, from + i * width + v * L), d, to + v * L);
+    }
+  }
+}
+
+// Several panels at once where that is possible; one element after the other for columns that lie apart or are too few.
 template <class T>
 void pack(const PackArgs<T>& args) {
-  const Tag<T> d;
-  constexpr int L = lanes_of<T>, width = vectors * L;
-  constexpr int at_once = 4, rows_ahead = 8;
+  constexpr int width = vectors * lanes_of<T>, at_once = 4;
   T* target = args.target;
   int column = 0;
   if (args.column_step == 1) {
     for (; column + at_once * width <= args.columns; column += at_once * width, target += at_once * args.panel_stride) {
-      const T* from = args.b + column;
-      for (int k = 0; k < args.depth; ++k, from += args.row_step) {
-        for (int i = 0; i < at_once; ++i) {
-          __builtin_prefetch(from + rows_ahead * args.row_step + i * width);  // a hint: it may point anywhere
-          T* to = target + i * args.panel_stride + k * width;
-          for (int v = 0; v < vectors; ++v) hn::StoreU(hn::LoadU(d, from + i * width + v * L), d, to + v * L);
-        }
-      }
+      pack_panels<at_once>(args, column, target);
+    }
+    for (; column + width <= args.columns; column += width, target += args.panel_stride) {
+      pack_panels<1>(args, column, target);
     }
   }
   for (; column < args.columns; column += width, target += args.panel_stride) {
     const int count = std::min(width, args.columns - column);
     const T* from = args.b + column * args.column_step;
-    if (args.column_step == 1 && count == width) {
-      for (int k = 0; k < args.depth; ++k) {
-        for (int v = 0; v < vectors; ++v) {
-          hn::StoreU(hn::LoadU(d, from + k * args.row_step + v * L), d, target + k * width + v * L);
-        }
-      }
-      continue;
-    }
     for (int k = 0; k < args.depth; ++k) {
       for (int c = 0; c < width; ++c) {
         target[k * width + c] = c < count ? from[k * args.row_step + c * args.column_step] : T(0);

@@ -89,12 +89,6 @@ void scale(const T* source, int count, T factor, T* target) {
   for (; i < count; ++i) target[i] = source[i] * factor;
 }
 
-template <class T>
-void scale_rows(const T* source, std::ptrdiff_t source_stride, int rows, int count, const T* factors, T* target,
-                std::ptrdiff_t target_stride) {
-  for (int r = 0; r < rows; ++r) scale(source + r * source_stride, count, factors[r], target + r * target_stride);
-}
-
 // x * 0 is 0 for finite x and NaN for the others, and NaN survives a sum.
 template <class T>
 bool finite(const T* values, std::int64_t count) {
@@ -112,7 +106,7 @@ bool finite(const T* values, std::int64_t count) {
 }
 
 template <class T>
-constexpr RowKernels<T> row_table = {add_bias<T>, exclude<T>, survey<T>, scale<T>, scale_rows<T>, finite<T>};
+constexpr RowKernels<T> row_table = {add_bias<T>, exclude<T>, survey<T>, scale<T>, finite<T>};
 
 }  // namespace
 }  // namespace qkv::kernels::HWY_NAMESPACE

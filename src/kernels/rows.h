@@ -22,9 +22,6 @@ struct RowKernels {
   unsigned (*survey)(const T* row, int count, T* seen);
   // target[i] = source[i] * factor
   void (*scale)(const T* source, int count, T factor, T* target);
-  // The same for rows, each with its factor.
-  void (*scale_rows)(const T* source, std::ptrdiff_t source_stride, int rows, int count, const T* factors, T* target,
-                     std::ptrdiff_t target_stride);
   // Whether all are finite.
   bool (*finite)(const T* values, std::int64_t count);
 };

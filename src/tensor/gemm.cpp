@@ -104,15 +104,17 @@ void copy_rows(const View& a, std::int64_t row, std::int64_t rows, std::int64_t 
 template <class T>
 void multiply_region(const View& a, const Second<T>& b, const MutableView& c, const Extents& e, const Region& region,
                      bool accumulate, const kernels::GemmKernels<T>& kernels) {
-  const auto floats = [](std::int64_t count) { return sizeof(T) * static_cast<std::size_t>(count); };
-  T* block = static_cast<T*>(packed_rows().get(floats(std::int64_t{kernels.block_rows} * kernels.block_depth)));
+  const auto bytes = [](std::int64_t count) { return sizeof(T) * static_cast<std::size_t>(count); };
+  T* block = static_cast<T*>(packed_rows().get(bytes(std::int64_t{kernels.block_rows} * kernels.block_depth)));
   for (std::int64_t k = 0; k < e.K; k += kernels.block_depth) {
     const std::int64_t depth = std::min<std::int64_t>(kernels.block_depth, e.K - k);
-    const T* strip = b.panels + k * padded(e.N, kernels) + region.column * depth;
+    const T* strip;
     if (b.matrix) {
-      T* to = static_cast<T*>(packed_columns().get(floats(padded(region.columns, kernels) * depth)));
+      T* to = static_cast<T*>(packed_columns().get(bytes(padded(region.columns, kernels) * depth)));
       pack_block(b.matrix, k, depth, region.column, region.columns, kernels, to);
       strip = to;
+    } else {
+      strip = b.panels + k * padded(e.N, kernels) + region.column * depth;
     }
     for (std::int64_t i = 0; i < region.rows; i += kernels.block_rows) {
       const std::int64_t rows = std::min<std::int64_t>(kernels.block_rows, region.rows - i);
@@ -138,7 +140,7 @@ void multiply(const View& a, const Second<T>& b, const MutableView& c, const Ext
   // used once and should not leave the second-level cache.
   std::int64_t width = threads > 1 ? std::min(strip_columns, divide_up(e.N, 4 * threads)) : strip_columns;
   if (b.matrix && e.M <= kernels.block_rows) width = std::min(width, few_rows_columns);
-  width = divide_up(width, kernels.panel) * kernels.panel;
+  width = padded(width, kernels);
   const std::int64_t across = divide_up(e.N, width), down = divide_up(e.M, strip_rows);
   parallel_for(across * down, threads, [&](std::int64_t task) {
     const std::int64_t column = task / down * width, row = task % down * strip_rows;
