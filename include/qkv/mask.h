@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <qkv/export.h>
+#include <qkv/score.h>
 #include <qkv/tensor.h>
 
 namespace qkv {
@@ -30,18 +31,6 @@ QKV_API Alignment bottom_right();
 QKV_API Alignment offset(std::int64_t offset);
 // The same with one offset per sequence: [B], int32 or int64.
 QKV_API Alignment offset(View offsets);
-
-// One block of scores, key by key, handed to a function of yours that edits them in place.
-template <class T>
-struct ScoreBlock {
-  T* scores;  // the score of query i and key j of this block is scores[j * stride + i]
-  std::int64_t stride;
-  std::int64_t queries;  // i < queries
-  std::int64_t keys;     // j < keys
-  std::int64_t batch, head;
-  std::int64_t first_query, first_key;  // i and j of this block start here
-  T& at(std::int64_t i, std::int64_t j) const { return scores[j * stride + i]; }
-};
 
 // One block of decisions, handed to a function of yours that says which pairs are kept.
 enum class Kept : std::uint8_t { none, all, some };

@@ -2,14 +2,17 @@
 #pragma once
 
 #include <qkv/attend.h>
+#include <qkv/cache.h>
 #include <qkv/dtype.h>
 #include <qkv/error.h>
 #include <qkv/gemm.h>
 #include <qkv/isa.h>
 #include <qkv/mask.h>
 #include <qkv/masked_softmax.h>
+#include <qkv/merge.h>
 #include <qkv/npy.h>
 #include <qkv/plot.h>
+#include <qkv/prepared.h>
 #include <qkv/score.h>
 #include <qkv/tensor.h>
 #include <qkv/threads.h>

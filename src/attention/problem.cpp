@@ -98,6 +98,9 @@ Problem check(const View& q, const View& k, const View& v, const AttendOptions& 
                              " computation"));
   }
 
+  if (options.score.kind > Score::Kind::scaled_dot || options.weigh.kind != Weigh::Kind::softmax) {
+    throw OptionError(message(operation, ": this score or weighing is not there yet"));
+  }
   p.scale = options.score.kind == Score::Kind::scaled_dot && p.D > 0 ? 1 / std::sqrt(static_cast<double>(p.D)) : 1;
   if (options.scale) p.scale = *options.scale;
   if (!std::isfinite(p.scale)) throw OptionError(message(operation, ": scale must be finite, not ", p.scale));

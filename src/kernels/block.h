@@ -14,12 +14,25 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include <qkv/isa.h>
 
 namespace qkv::kernels {
 
-// Fills scores[j * lanes + r] for first <= j < last with q_r . k_j.
+// A kernel of the distance u = |q - k| / sigma; see qkv/score.h.
+enum class DistanceKernel : std::uint8_t { gaussian, laplace, boxcar, triangular, epanechnikov };
+
+// Fills scores[j * lanes + r] for first <= j < last with
+//
+//   dot              q_r . k_j
+//   additive         offset - 2 sum_e hidden[e] / (1 + q_re k_je), where q and k hold e^(2 projection), each between
+//                    e^-21.5 and e^21.5: the product of two denominators does not overflow
+//   additive_direct  sum_e hidden[e] tanh(q_re + k_je), where q and k hold the projections
+//   distance         unit * ln(kernel(u)), or the kernel's value itself where `unit` is 0;
+//                    u^2 = per_row[r] * |q_r - k_j|^2
+//
+// A NaN in q_r or k_j makes the score NaN.
 template <class T>
 struct ScoreArgs {
   const T* queries;  // panel: [depth][lanes]; decode: [lanes][depth rounded up to whole vectors, zeros behind]
@@ -30,7 +43,14 @@ struct ScoreArgs {
   int first, last;
   T* scores;
   T* row_max;  // [lanes], raised to the scores' maximum, or null where an edit follows. NaN may or may not raise it.
-  const T* added = nullptr;  // as in EditArgs, with the edit done on the way; panel only, together with row_max
+  const T* added = nullptr;  // as in EditArgs, with the edit done on the way; dot of panels only, with row_max
+  // Additive.
+  const T* hidden = nullptr;  // [depth]
+  T offset = 0;               // the sum of `hidden`
+  // Distances.
+  DistanceKernel kernel = DistanceKernel::gaussian;
+  const T* per_row = nullptr;  // 1 / sigma^2; max(lanes, vector) entries, repeated to fill
+  T unit = 1;
 };
 
 // An edit changes scores first <= j < last in place. The last edit of a list raises row_max.
@@ -47,7 +67,8 @@ struct EditArgs {
   const T* positions = nullptr;  // per row, counted from the block's first key
   const T* begins = nullptr;     // per row: keys j < begin and j >= end are excluded
   const T* ends = nullptr;
-  T cap = 0;  // score = cap * tanh(score / cap)
+  T cap = 0;                                         // score = cap * tanh(score / cap)
+  T excluded = -std::numeric_limits<T>::infinity();  // what an excluded score becomes
 };
 
 // Turns scores into weights 2^(score - max) relative to the rows' running maxima.
@@ -60,6 +81,8 @@ struct WeighArgs {
   T* max;            // [lanes], running; -inf at first, and as long as all scores were -inf or NaN
   T* sum;            // [lanes], running sum of weights; 0 at first
   T* rescale;        // [lanes], what earlier sums must be multiplied by
+  // [lanes] or null: the running sum of weight * log2(weight), both relative to `max`; 0 at first.
+  T* entropy = nullptr;
 };
 
 // sums[r][c] = sums[r][c] * rescale[r] + over j < keys of weights[j * lanes + r] * values[j][c].
@@ -110,6 +133,67 @@ struct SpreadArgs {
   T* target;
   std::ptrdiff_t strip_stride;
 };
+
+// Adds up the columns of a block of weights: mass[j * vector + i] += over v of weights[j * lanes + v * vector + i] *
+// factors[v * vector + i], for j < keys. `lanes` is a multiple of the vector's length.
+template <class T>
+struct MassArgs {
+  const T* weights;
+  int lanes;
+  int keys;
+  const T* factors;  // [lanes]
+  T* mass;
+};
+
+// Dropout: weights[j * lanes + r], j < keys, r < rows, becomes 0 where random_bits(row_keys[r], first_key + j) (see
+// base/random.h) is below `threshold`, and is multiplied by `factor` elsewhere.
+template <class T>
+struct DropArgs {
+  T* weights;
+  int lanes;
+  int rows;
+  int keys;
+  std::int64_t first_key;
+  const std::uint64_t* row_keys;  // [rows]
+  std::uint32_t threshold;
+  T factor;
+};
+
+// Finds the places j * lanes + r, first <= j < last, in rising order, where scores are not <= thresholds[r], NaN
+// among them.
+template <class T>
+struct AboveArgs {
+  const T* scores;
+  int lanes;
+  int first, last;
+  const T* thresholds;   // max(lanes, vector) entries, repeated to fill
+  std::int32_t* places;  // has room for (last - first) * lanes
+};
+
+// The same for blocks of both layouts.
+template <class T>
+struct WeighKernels {
+  // The weights are the scores themselves: adds them up in sum[r], sets rescale[r] to 1, leaves max alone, and adds
+  // weight * log2(weight), 0 for a weight of 0, to entropy[r] where that is asked for.
+  void (*add_up)(const WeighArgs<T>&);
+  int (*above)(const AboveArgs<T>&);  // the number of places
+  void (*drop)(const DropArgs<T>&);
+  void (*mass)(const MassArgs<T>&);
+};
+template <class T>
+const WeighKernels<T>& weigh_kernels(Isa isa);
+
+// Scores that are not dot products.
+template <class T>
+struct ScoreKernels {
+  void (*additive)(const ScoreArgs<T>&);
+  void (*additive_direct)(const ScoreArgs<T>&);
+  void (*distance)(const ScoreArgs<T>&);
+};
+template <class T>
+const ScoreKernels<T>& panel_score_kernels(Isa isa);
+template <class T>
+const ScoreKernels<T>& decode_score_kernels(Isa isa);  // keys are T
 
 // The kernels of one instruction set, with the sizes they were tuned for.
 template <class T>

@@ -17,6 +17,7 @@ HEIGHT = {layer: height for height, group in enumerate(LAYERS) for layer in grou
 
 HEADERS = {
     "attend.h": "attention",
+    "cache.h": "attention",
     "dtype.h": "tensor",
     "error.h": "base",
     "export.h": "base",
@@ -24,8 +25,10 @@ HEADERS = {
     "isa.h": "kernels",
     "mask.h": "attention",
     "masked_softmax.h": "attention",
+    "merge.h": "attention",
     "npy.h": "io",
     "plot.h": "plot",
+    "prepared.h": "attention",
     "score.h": "attention",
     "tensor.h": "tensor",
     "threads.h": "base",
