@@ -22,7 +22,7 @@ class QKV_API Prepared {
   const Score& score() const { return score_; }
   std::int64_t bytes() const;  // of what it owns
 
-  const KeyForm& form() const { return *form_; }  // for the library
+  const std::shared_ptr<const KeyForm>& form() const { return form_; }  // for the library
 
  private:
   friend Prepared prepare(View k, View v, const Score& score, View valid_lens);

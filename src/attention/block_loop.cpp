@@ -15,6 +15,21 @@ namespace {
 template <class T>
 constexpr T minus_infinity = -std::numeric_limits<T>::infinity();
 
+kernels::DistanceKernel distance_kernel(Score::Kind kind) {
+  switch (kind) {
+    case Score::Kind::laplace:
+      return kernels::DistanceKernel::laplace;
+    case Score::Kind::boxcar:
+      return kernels::DistanceKernel::boxcar;
+    case Score::Kind::triangular:
+      return kernels::DistanceKernel::triangular;
+    case Score::Kind::epanechnikov:
+      return kernels::DistanceKernel::epanechnikov;
+    default:
+      return kernels::DistanceKernel::gaussian;
+  }
+}
+
 }  // namespace
 
 template <class T>
@@ -24,38 +39,73 @@ BlockLoop<T>::BlockLoop(const Problem& problem, const Strategy<T>& strategy, Wor
       w_(workspace),
       tables_valid_(tables_valid),
       sight_(problem, strategy, workspace),
-      records_(problem, strategy, workspace) {}
+      records_(problem, strategy, workspace),
+      selection_(problem, strategy, workspace),
+      scores_(workspace.scores) {}
 
 template <class T>
-void BlockLoop<T>::begin(const GroupOf& group, KeyRange keys, Until until, double unit) {
+void BlockLoop<T>::begin(const GroupOf& group, KeyRange keys, Until until, bool to_be_seen) {
+  const Weighing& weighing = problem_.weighing;
   until_ = until;
-  unit_ = static_cast<T>(unit);
+  to_be_seen_ = to_be_seen;
+  unit_ = to_be_seen ? T(1) : static_cast<T>(weighing.unit);
   end_ = keys.last;
+  scores_ = w_.scores;
   const auto from = static_cast<std::size_t>(group.group * strategy_.group_panels);
   const auto panels = std::span(strategy_.panels).subspan(from);
   group_ = {group.batch, group.unit * strategy_.unit_heads,
             panels.first(std::min(panels.size(), static_cast<std::size_t>(strategy_.group_panels)))};
+  way_ = nullptr;
+  if (to_be_seen || !weighing.exclusion_only) {
+    const ScoreWay& way = strategy_.scoring->way(group.batch, group_.head, problem_.H);
+    way_ = &way == strategy_.exact.score ? &strategy_.exact : &strategy_.usual;
+    set_score_parameters();
+  }
   for (int p = 0; p < group_.count(); ++p) {
-    pack_queries(p);
+    if (way_ != nullptr) pack_queries(p);
     progress_[static_cast<std::size_t>(p)] = Progress::none;
     std::fill_n(max(p), strategy_.max_lanes, minus_infinity<T>);
     std::fill_n(sum(p), strategy_.max_lanes, T(0));
+    if (entropy(p) != nullptr) std::fill_n(entropy(p), strategy_.max_lanes, T(0));
   }
-  sight_.begin(group_, keys, until == Until::masked, unit_, tables_valid_);
+  if (weighing.kept > 0 && !to_be_seen) selection_.begin(group_.count());
+  const bool exclusion_only = weighing.exclusion_only && !to_be_seen;
+  sight_.begin(group_, keys, until == Until::masked, exclusion_only ? T(0) : unit_, tables_valid_);
+}
+
+// What scores need besides queries and keys. Heads that differ in it are not in one panel.
+template <class T>
+void BlockLoop<T>::set_score_parameters() {
+  const ScoreParameters& parameters = *strategy_.scoring->parameters;
+  if (parameters.hidden) {
+    const View hidden = of_head(parameters.hidden, head());
+    double sum = 0;
+    for (std::int64_t e = 0; e < hidden.extent(0); ++e) {
+      w_.hidden[e] = hidden.as<T>()[e] * unit_;
+      sum += static_cast<double>(w_.hidden[e]);
+    }
+    hidden_sum_ = static_cast<T>(sum);
+  }
+  if (way_->score->kind == ScoreWay::Kind::distance) {
+    const View bandwidths = of_head(parameters.inverse_bandwidths, head());
+    const T inverse = parameters.by_coordinate ? T(1) : *bandwidths.as<T>();
+    std::fill_n(w_.per_row_scale, strategy_.max_lanes, inverse * inverse);
+  }
 }
 
 template <class T>
 void BlockLoop<T>::pack_queries(int p) {
   const Panel& panel = group_.panel(p);
-  const View& q = problem_.q;
-  const std::int64_t D = problem_.D;
-  const T scale = static_cast<T>(problem_.scale * static_cast<double>(unit_));
+  const ScoreWay& way = *way_->score;
+  const View& q = way.q;
+  const std::int64_t D = way.width;
+  const T scale = way.kind == ScoreWay::Kind::dot ? static_cast<T>(way.scale * static_cast<double>(unit_)) : T(1);
   const auto offset = [&](int r) {
     const std::int64_t h = head() + panel.first_head + r / panel.queries, i = panel.first_query + r % panel.queries;
     return group_.batch * q.stride(0) + h * q.stride(1) + i * q.stride(2);
   };
-  if (strategy_.decode) {
-    const std::int64_t width = strategy_.query_width(problem_);
+  if (strategy_.decode || way.kind == ScoreWay::Kind::yours) {
+    const std::int64_t width = strategy_.query_width(way);
     std::fill_n(queries(p), panel.lanes * width, T(0));
     for (int r = 0; r < panel.rows(); ++r) {
       load_row(q, offset(r), q.stride(3), D, w_.row);
@@ -72,59 +122,83 @@ void BlockLoop<T>::pack_queries(int p) {
 }
 
 template <class T>
-void BlockLoop<T>::pool_all(const MutableView& out) {
-  visit_scores([&](int p, std::int64_t, int) { pool_block(p, out); });
+void BlockLoop<T>::pool_all(const MutableView& out, Mass<T>* mass) {
+  for_each_block([&](int p, std::int64_t block) {
+    if (mass != nullptr) scores_ = mass->block(p, block);
+    compute_scores(p);
+    pool_block(p, out);
+    if (mass != nullptr) mass->keep(p, block, sight_.part(p).first, sight_.part(p).keys, group_.panel(p).lanes, max(p));
+  });
 }
 
 template <class T>
 void BlockLoop<T>::visit_scores(FunctionRef<void(int, std::int64_t, int)> visit) {
+  for_each_block([&](int p, std::int64_t) {
+    compute_scores(p);
+    visit(p, sight_.part(p).first, sight_.part(p).keys);
+  });
+}
+
+template <class T>
+void BlockLoop<T>::for_each_block(FunctionRef<void(int, std::int64_t)> work) {
   const KeyRange all = sight_.all();
   const std::int64_t step = strategy_.block_keys;
   for (std::int64_t block = all.first / step * step; block < all.last; block += step) {
     if (!sight_.look_at(block, std::min(block + step, end_))) continue;
-    records_.fetch(group_, sight_);
+    records_.fetch(group_, sight_, way_);
     for (int p = 0; p < group_.count(); ++p) {
-      const Part& part = sight_.part(p);
-      if (part.skip) continue;
-      compute_scores(p);
-      visit(p, part.first, part.keys);
+      if (!sight_.part(p).skip) work(p, block);
     }
   }
 }
 
-// First and second station: the block's scores, edited, in w_.scores; their row maxima in w_.row_max.
+// The scores of keys first <= j < last of the panel's part, before any edit.
+template <class T>
+void BlockLoop<T>::score(int p, int first, int last, T* row_max, const T* added) {
+  const int lanes = group_.panel(p).lanes;
+  if (way_ == nullptr) {
+    std::fill(scores_ + first * lanes, scores_ + last * lanes, T(0));
+    if (row_max != nullptr) std::fill_n(row_max, lanes, T(0));
+    return;
+  }
+  const auto& keys = records_.keys();
+  kernels::ScoreArgs<T> args{queries(p),  keys.row(sight_.part(p).first - sight_.block().first),
+                             keys.stride, static_cast<int>(way_->score->width),
+                             lanes,       first,
+                             last,        scores_,
+                             row_max,     added};
+  const auto kernel = keys.staged ? way_->staged : way_->kernel;
+  if (kernel == nullptr) {
+    call_score(p, first, last);
+    if (row_max != nullptr) strategy_.edits->maximum({scores_, lanes, first, last, row_max});
+    return;
+  }
+  args.hidden = w_.hidden;
+  args.offset = hidden_sum_;
+  args.kernel = distance_kernel(problem_.score.kind);
+  args.per_row = w_.per_row_scale;
+  args.unit = problem_.weighing.kernel_values && !to_be_seen_ ? T(0) : unit_;
+  kernel(args);
+}
+
+// First and second station: the block's scores, edited; their row maxima in w_.row_max.
 template <class T>
 void BlockLoop<T>::compute_scores(int p) {
   const Panel& panel = group_.panel(p);
   const Part& part = sight_.part(p);
-  const auto& keys = records_.keys();
-  kernels::ScoreArgs<T> args{queries(p),  keys.row(part.first - sight_.block().first),
-                             keys.stride, static_cast<int>(problem_.D),
-                             panel.lanes, 0,
-                             part.keys,   w_.scores,
-                             nullptr};
-  const auto score = [&](int first, int last, T* row_max) {
-    args.first = first;
-    args.last = last;
-    args.row_max = row_max;
-    (keys.staged ? strategy_.score_staged : strategy_.score)(args);
-  };
-  T* row_max = strategy_.decode ? nullptr : w_.row_max;  // decode finds the maxima while it weighs
+  const bool linear = problem_.weighing.family == Family::linear && !to_be_seen_;
+  T* row_max = strategy_.decode || linear ? nullptr : w_.row_max;  // decode finds the maxima while it weighs
   std::fill_n(w_.row_max, panel.lanes, minus_infinity<T>);
 
-  const ResolvedMask& mask = problem_.mask;
-  const bool edited =
-      until_ != Until::masked || problem_.softcap != 0 || !mask.edit_by().empty() || !mask.slopes().empty();
+  const bool edited = until_ != Until::masked || (problem_.edits_scores() && !exclusion_only());
   const bool looked_up = part.table.state == PairState::mixed;
-  if (looked_up && !edited && !strategy_.decode) {
-    args.added = part.added;
-    return score(0, part.keys, row_max);
-  }
+  const bool by_panel_dot = way_ != nullptr && way_->score->kind == ScoreWay::Kind::dot && !strategy_.decode;
+  if (looked_up && !edited && by_panel_dot && !linear) return score(p, 0, part.keys, row_max, part.added);
   if (edited || looked_up) {
-    score(0, part.keys, nullptr);
+    score(p, 0, part.keys, nullptr);
     return edit_scores(p, 0, part.keys, true);
   }
-  if (!part.limited) return score(0, part.keys, row_max);
+  if (!part.limited) return score(p, 0, part.keys, row_max);
   // Only the keys that not every row sees are edited.
   const auto& ranges = sight_.ranges(p);
   int full_first = 0, full_last = 0;
@@ -138,12 +212,12 @@ void BlockLoop<T>::compute_scores(int p) {
   }
   if (full_first == full_last) full_first = full_last = part.keys;
   if (full_first > 0) {
-    score(0, full_first, nullptr);
+    score(p, 0, full_first, nullptr);
     edit_scores(p, 0, full_first, false);
   }
-  if (full_first < full_last) score(full_first, full_last, row_max);
+  if (full_first < full_last) score(p, full_first, full_last, row_max);
   if (full_last < part.keys) {
-    score(full_last, part.keys, nullptr);
+    score(p, full_last, part.keys, nullptr);
     edit_scores(p, full_last, part.keys, false);
   }
 }
@@ -155,7 +229,8 @@ void BlockLoop<T>::edit_scores(int p, int first, int last, bool everything) {
   const ResolvedMask& mask = problem_.mask;
   const auto& edits = *strategy_.edits;
   set_row_parameters(p);
-  kernels::EditArgs<T> args{w_.scores,
+  const bool linear = problem_.weighing.family == Family::linear && !to_be_seen_;
+  kernels::EditArgs<T> args{scores_,
                             group_.panel(p).lanes,
                             first,
                             last,
@@ -165,15 +240,16 @@ void BlockLoop<T>::edit_scores(int p, int first, int last, bool everything) {
                             w_.positions,
                             w_.begins,
                             w_.ends,
-                            static_cast<T>(problem_.softcap) * unit_};
+                            static_cast<T>(problem_.softcap) * unit_,
+                            linear ? T(0) : minus_infinity<T>};
   struct Step {
     bool wanted;
     void (*edit)(const kernels::EditArgs<T>&);  // null: the functions given to edit_by
   };
-  const bool masked = until_ == Until::masked;
-  const Step steps[] = {{everything && problem_.softcap != 0 && until_ != Until::scaled, edits.softcap},
-                        {everything && masked && !mask.edit_by().empty(), nullptr},
-                        {everything && masked && !mask.slopes().empty(), edits.alibi},
+  const bool masked = until_ == Until::masked, changed = everything && !exclusion_only();
+  const Step steps[] = {{changed && problem_.softcap != 0 && until_ != Until::scaled, edits.softcap},
+                        {changed && masked && !mask.edit_by().empty(), nullptr},
+                        {changed && masked && !mask.slopes().empty(), edits.alibi},
                         {everything && masked && part.table.state == PairState::mixed, edits.add},
                         {masked && part.limited, edits.limit}};
   int final_step = -1;
@@ -182,7 +258,7 @@ void BlockLoop<T>::edit_scores(int p, int first, int last, bool everything) {
   }
   for (int i = 0; i <= final_step; ++i) {
     if (!steps[i].wanted) continue;
-    args.row_max = i == final_step && !strategy_.decode ? w_.row_max : nullptr;
+    args.row_max = i == final_step && !strategy_.decode && !linear ? w_.row_max : nullptr;
     if (steps[i].edit != nullptr) {
       steps[i].edit(args);
       continue;
@@ -195,26 +271,59 @@ void BlockLoop<T>::edit_scores(int p, int first, int last, bool everything) {
 // Users see scores as they are meant, not in our unit. A finite score stays finite.
 template <class T>
 void BlockLoop<T>::call_edits(int p, int first, int last) const {
-  const Panel& panel = group_.panel(p);
-  const std::span<T> scores(w_.scores + first * panel.lanes, static_cast<std::size_t>((last - first) * panel.lanes));
-  for (T& score : scores) score /= unit_;
+  for (T& score : scores_of(p, first, last)) score /= unit_;
   for (const mask_part::EditBy& edit : problem_.mask.edit_by()) {
-    for (int h = 0; h < panel.heads; ++h) {
-      const ScoreBlock<T> block{scores.data() + h * panel.queries,
-                                panel.lanes,
-                                panel.queries,
-                                last - first,
-                                group_.batch,
-                                head() + panel.first_head + h,
-                                panel.first_query,
-                                sight_.part(p).first + first};
+    for (int h = 0; h < group_.panel(p).heads; ++h) {
       if constexpr (std::is_same_v<T, float>) {
-        edit.call_float(edit.function, block);
+        edit.call_float(edit.function, block_of_head(p, h, first, last));
       } else {
-        edit.call_double(edit.function, block);
+        edit.call_double(edit.function, block_of_head(p, h, first, last));
       }
     }
   }
+  to_unit(scores_of(p, first, last));
+}
+
+template <class T>
+void BlockLoop<T>::call_score(int p, int first, int last) const {
+  const Panel& panel = group_.panel(p);
+  const std::int64_t width = way_->score->width, stride = strategy_.query_width(*way_->score);
+  const auto& keys = records_.keys();
+  const auto* rows = reinterpret_cast<const T*>(keys.row(sight_.part(p).first - sight_.block().first + first));
+  std::ranges::fill(scores_of(p, first, last), T(0));  // lanes beyond the panel's rows are read too
+  for (int h = 0; h < panel.heads; ++h) {
+    const ScoreTile<T> tile{
+        block_of_head(p, h, first, last), queries(p) + h * panel.queries * stride, rows, stride, keys.stride, width};
+    if constexpr (std::is_same_v<T, float>) {
+      problem_.score.call_float(problem_.score.function, tile);
+    } else {
+      problem_.score.call_double(problem_.score.function, tile);
+    }
+  }
+  to_unit(scores_of(p, first, last));
+}
+
+template <class T>
+std::span<T> BlockLoop<T>::scores_of(int p, int first, int last) const {
+  const int lanes = group_.panel(p).lanes;
+  return {scores_ + first * lanes, static_cast<std::size_t>((last - first) * lanes)};
+}
+
+template <class T>
+ScoreBlock<T> BlockLoop<T>::block_of_head(int p, int h, int first, int last) const {
+  const Panel& panel = group_.panel(p);
+  return {scores_of(p, first, last).data() + h * panel.queries,
+          panel.lanes,
+          panel.queries,
+          last - first,
+          group_.batch,
+          head() + panel.first_head + h,
+          panel.first_query,
+          sight_.part(p).first + first};
+}
+
+template <class T>
+void BlockLoop<T>::to_unit(std::span<T> scores) const {
   constexpr T largest = std::numeric_limits<T>::max();
   for (T& score : scores) {
     const T scaled = score * unit_;
@@ -255,17 +364,47 @@ void BlockLoop<T>::set_row_parameters(int p) {
   }
 }
 
+template <class T>
+void BlockLoop<T>::weigh(int p) {
+  const kernels::WeighArgs<T> args{
+      scores_, group_.panel(p).lanes, sight_.part(p).keys, w_.row_max, max(p), sum(p), w_.rescale, entropy(p)};
+  problem_.weighing.family == Family::linear ? strategy_.weighs->add_up(args) : strategy_.weigh(args);
+}
+
+template <class T>
+void BlockLoop<T>::drop_weights(int p) {
+  const Panel& panel = group_.panel(p);
+  const Dropping& dropping = problem_.dropping;
+  if (dropping.threshold == 0) return;
+  if (scores_ != w_.scores) {  // what is kept for the masses is not dropped
+    std::copy_n(scores_, sight_.part(p).keys * panel.lanes, w_.scores);
+    scores_ = w_.scores;
+  }
+  for (int r = 0; r < panel.rows(); ++r) {
+    w_.row_keys[r] = row_key(dropping, group_.batch, head() + panel.first_head + r / panel.queries,
+                             panel.first_query + r % panel.queries);
+  }
+  strategy_.weighs->drop({scores_, panel.lanes, panel.rows(), sight_.part(p).keys, sight_.part(p).first, w_.row_keys,
+                          dropping.threshold, static_cast<T>(dropping.factor)});
+}
+
 // Third and fourth station.
 template <class T>
 void BlockLoop<T>::pool_block(int p, const MutableView& out) {
   const Panel& panel = group_.panel(p);
   const Part& part = sight_.part(p);
   Progress& progress = progress_[static_cast<std::size_t>(p)];
+  if (problem_.weighing.kept > 0) selection_.add(p, panel, scores_, part.keys, part.first);
+  if (problem_.weighing.family == Family::selection) {
+    progress = Progress::started;
+    return;
+  }
   const bool select = part.excludes() && !records_.values_finite();
   if (select) mark_excluded(p);  // in the weights a pair's 0 may also be a small weight
-  strategy_.weigh({w_.scores, panel.lanes, part.keys, w_.row_max, max(p), sum(p), w_.rescale});
+  weigh(p);
+  drop_weights(p);
   const auto& values = records_.values();
-  kernels::PoolArgs<T> args{w_.scores,
+  kernels::PoolArgs<T> args{scores_,
                             panel.lanes,
                             panel.rows(),
                             values.row(part.first - sight_.block().first),
@@ -303,10 +442,13 @@ bool BlockLoop<T>::finish_with(kernels::PoolArgs<T>& args, int p, const MutableV
       problem_.Dv % strategy_.vector != 0) {
     return false;
   }
+  const Weighing& weighing = problem_.weighing;
+  if (!weighing.normalized && problem_.on_empty != OnEmpty::zero) return false;  // it is not known who is empty
   for (int r = 0; r < panel.queries; ++r) {
-    if (max(p)[r] == minus_infinity<T>) return false;
+    const bool empty = weighing.family == Family::linear ? sum(p)[r] == T(0) : max(p)[r] == minus_infinity<T>;
+    if (weighing.normalized && empty) return false;
   }
-  for (int r = 0; r < panel.queries; ++r) w_.factors[r] = T(1) / sum(p)[r];
+  for (int r = 0; r < panel.queries; ++r) w_.factors[r] = row_factor(weighing, max(p)[r], sum(p)[r]);
   args.out = out.as<T>() + group_.batch * out.stride(0) + head() * out.stride(1) + panel.first_query * out.stride(2);
   args.out_stride = out.stride(2);
   return true;

@@ -3,11 +3,12 @@
 
 #include <array>
 #include <cstdint>
-#include <numbers>
 #include <span>
 
+#include "attention/mass.h"
 #include "attention/problem.h"
 #include "attention/records.h"
+#include "attention/selection.h"
 #include "attention/sight.h"
 #include "attention/strategy.h"
 #include "attention/workspace.h"
@@ -31,13 +32,14 @@ class BlockLoop {
   BlockLoop(const Problem& problem, const Strategy<T>& strategy, Workspace<T>& workspace, bool tables_valid = false);
 
   // Packs the group's queries and finds their ranges of keys within `keys`; the scores will be weighed.
-  void begin(const GroupOf& group, KeyRange keys) { begin(group, keys, Until::masked, std::numbers::log2e); }
+  void begin(const GroupOf& group, KeyRange keys) { begin(group, keys, Until::masked, false); }
   // The same for scores that somebody wants to see.
-  void begin_scores(const GroupOf& group, KeyRange keys, Until until) { begin(group, keys, until, 1); }
+  void begin_scores(const GroupOf& group, KeyRange keys, Until until) { begin(group, keys, until, true); }
 
-  // The whole pass: afterwards max(p), sum(p) and sums(p) hold panel p's state. With `out`, of shape [B, H, Tq, Dv],
-  // panels whose last block makes that possible get their outputs on the way; finished(p) says which.
-  void pool_all(const MutableView& out = {});
+  // The whole pass: afterwards max(p), sum(p), sums(p), entropy(p) and best(p, r) hold panel p's state. With `out`, of
+  // shape [B, H, Tq, Dv], panels whose last block makes that possible get their outputs on the way; finished(p) says
+  // which. With `mass`, weights are kept for it.
+  void pool_all(const MutableView& out = {}, Mass<T>* mass = nullptr);
 
   // Calls visit(panel, first key, keys) for every block in which the panel sees something; scores() then holds the
   // block's scores.
@@ -48,6 +50,8 @@ class BlockLoop {
   T* max(int p) const { return w_.max + p * strategy_.max_lanes; }
   T* sum(int p) const { return w_.sum + p * strategy_.max_lanes; }
   T* sums(int p) const { return w_.sums + p * w_.panel_sums; }
+  T* entropy(int p) const { return w_.entropy == nullptr ? nullptr : w_.entropy + p * strategy_.max_lanes; }
+  RowBest<T> best(int p, int r) const { return selection_.row(p, r); }
   // Whether the masks exclude some pair of the block in hand, for the panel; if so, excluded()[j * lanes + r] is -inf
   // for those.
   bool mark_excluded(int p);
@@ -55,21 +59,33 @@ class BlockLoop {
 
   bool started(int p) const { return progress_[static_cast<std::size_t>(p)] != Progress::none; }
   bool finished(int p) const { return progress_[static_cast<std::size_t>(p)] == Progress::finished; }
-  T* scores() const { return w_.scores; }
+  T* scores() const { return scores_; }
+  // Turns the block's scores into weights, relative to the running maxima max(p).
+  void weigh(int p);
 
  private:
   using Part = typename Sight<T>::Part;
   enum class Progress : std::uint8_t { none, started, finished };
 
-  void begin(const GroupOf& group, KeyRange keys, Until until, double unit);
+  void begin(const GroupOf& group, KeyRange keys, Until until, bool to_be_seen);
   T* queries(int p) const { return w_.queries + p * w_.panel_queries; }
+  bool exclusion_only() const { return problem_.weighing.exclusion_only && !to_be_seen_; }
+  // Calls work(panel, first key of the block) for every block in which the panel sees something.
+  void for_each_block(FunctionRef<void(int panel, std::int64_t block)> work);
 
   void pack_queries(int p);
+  void set_score_parameters();
   void compute_scores(int p);
+  void score(int p, int first, int last, T* row_max, const T* added = nullptr);
+  void call_score(int p, int first, int last) const;
   void edit_scores(int p, int first, int last, bool everything);
   void call_edits(int p, int first, int last) const;
+  std::span<T> scores_of(int p, int first, int last) const;
+  ScoreBlock<T> block_of_head(int p, int h, int first, int last) const;
+  void to_unit(std::span<T> scores) const;
   void set_row_parameters(int p);
   void pool_block(int p, const MutableView& out);
+  void drop_weights(int p);
   bool finish_with(kernels::PoolArgs<T>& args, int p, const MutableView& out) const;
   void pool_selected(int p, kernels::PoolArgs<T> args);
 
@@ -79,8 +95,13 @@ class BlockLoop {
   bool tables_valid_;
   Sight<T> sight_;
   Records<T> records_;
+  Selection<T> selection_;
   PanelGroup group_{};
+  const typename Strategy<T>::Way* way_ = nullptr;
   Until until_ = Until::masked;
+  bool to_be_seen_ = false;  // scores are wanted, not weights
+  T* scores_ = nullptr;      // the block in hand
+  T hidden_sum_ = 0;
   T unit_ = 1;  // scores are multiplied by it; see kernels/block.h
   std::int64_t end_ = 0;
   std::array<Progress, PanelGroup::max_panels> progress_;  // filled for the group in hand

@@ -1,4 +1,4 @@
-// attention/finish.cpp: outputs, log-sum-exp, rows that see nothing, and whole matrices on request.
+// attention/finish.cpp: outputs and statistics of rows, and rows that see nothing.
 #include "attention/finish.h"
 
 #include <algorithm>
@@ -20,76 +20,237 @@ constexpr T infinity = std::numeric_limits<T>::infinity();
 template <class T>
 constexpr T quiet_nan = std::numeric_limits<T>::quiet_NaN();
 
+template <class T>
+void put(const MutableView& view, const RowOf& row, double value) {
+  if (!view) return;
+  view.as<T>()[row.batch * view.stride(0) + row.head * view.stride(1) + row.query * view.stride(2)] =
+      static_cast<T>(value);
+}
+
 }  // namespace
 
 template <class T>
-void Finish<T>::write(const PanelResult<T>& result) {
-  if (result.finished && !results_.lse) return;
-  const Panel& panel = result.panel;
-  int r = 0;
-  for (int h = 0; h < panel.heads; ++h) {
-    for (int i = 0; i < panel.queries; ++i, ++r) {
-      const std::int64_t head = result.head + panel.first_head + h, query = panel.first_query + i;
-      const RowKind kind = result.finished ? RowKind::regular : write_row(result, r, head, query);
-      if (results_.lse) write_lse(result, r, kind, head, query);
+void Finish<T>::write(const PanelResult<T>& result, int p, Mass<T>* mass) {
+  const Results& to = results_;
+  const bool selects = problem_.weighing.family == Family::selection;
+  const bool numbers_wanted = to.lse || to.entropy || to.effective || to.state || to.top_weights;
+  if (result.finished && !numbers_wanted && mass == nullptr) return;
+  std::vector<RowKind> kinds(static_cast<std::size_t>(result.panel.rows()), RowKind::regular);
+  for (int r = 0; r < result.panel.rows(); ++r) {
+    const RowOf row = result.row(r);
+    RowBest<T> best = result.best_of(r);
+    if (best.room > 0) best.sort();
+    RowKind& kind = kinds[static_cast<std::size_t>(r)];
+    if (selects) {
+      kind = kind_of(best, result.started, row);
+    } else if (!result.finished) {
+      kind = kind_of(result.max[r], result.sum[r], result.started, row);
     }
+    RowNumbers numbers{quiet_nan<double>, quiet_nan<double>, quiet_nan<T>};
+    if (kind == RowKind::empty) {
+      numbers = {-infinity<double>, 0, T(0)};
+      write_empty(row, mass);
+    } else if (selects) {
+      if (kind == RowKind::regular) numbers = weigh_best(best);
+      write_selected(best, row, mass);
+    } else {
+      if (kind == RowKind::regular) numbers = this->numbers(result, r);
+      if (!result.finished) write_out(result.sums + r * result.sum_stride, numbers.factor, row);
+    }
+    write_numbers(result, r, kind, numbers);
+    if (to.top_weights) write_top(result, r, kind, numbers.factor);
   }
-}
-
-template <class T>
-typename Finish<T>::RowKind Finish<T>::write_row(const PanelResult<T>& result, int r, std::int64_t head,
-                                                 std::int64_t query) {
-  const std::int64_t batch = result.of.batch;
-  const RowKind kind = kind_of(result.started ? result.max[r] : -infinity<T>, result.started, batch, head, query);
-  if (kind == RowKind::empty) {
-    write_empty(batch, head, query);
-  } else {
-    const T factor = kind == RowKind::nan ? quiet_nan<T> : T(1) / result.sum[r];
-    write_out(result.sums + r * result.sum_stride, factor, batch, head, query);
-  }
-  return kind;
-}
-
-template <class T>
-void Finish<T>::write_lse(const PanelResult<T>& result, int r, RowKind kind, std::int64_t head, std::int64_t query) {
-  double lse = -infinity<double>;
-  if (kind == RowKind::nan) lse = quiet_nan<double>;
-  if (kind == RowKind::regular) {
-    // Maxima are in units of ln(2); see kernels/block.h.
-    lse = (static_cast<double>(result.max[r]) + std::log2(static_cast<double>(result.sum[r]))) * std::numbers::ln2;
-  }
-  const MutableView& view = results_.lse;
-  view.as<T>()[result.of.batch * view.stride(0) + head * view.stride(1) + query * view.stride(2)] = static_cast<T>(lse);
-}
-
-template <class T>
-void Finish<T>::write_out(const T* row, T factor, std::int64_t batch, std::int64_t head, std::int64_t query) {
-  const MutableView& out = results_.out;
-  store_row(row, problem_.Dv, factor, out, batch * out.stride(0) + head * out.stride(1) + query * out.stride(2),
-            out.stride(3));
+  if (mass != nullptr && !selects) add_mass(result, p, kinds, *mass);
 }
 
 // A maximum of -inf is a row that sees nothing, or one whose scores are all -inf or NaN: only the mask can tell.
 template <class T>
-typename Finish<T>::RowKind Finish<T>::kind_of(T max, bool started, std::int64_t batch, std::int64_t head,
-                                               std::int64_t query) {
+typename Finish<T>::RowKind Finish<T>::kind_of(T max, T sum, bool started, const RowOf& row) const {
+  const Weighing& weighing = problem_.weighing;
+  if (!started) return RowKind::empty;
+  if (!weighing.normalized) {
+    // Where an empty row gets zeros, they are what the sums are.
+    return problem_.on_empty == OnEmpty::zero || sight_.sees_any(row) ? RowKind::regular : RowKind::empty;
+  }
+  if (weighing.family == Family::linear) return sum == T(0) ? RowKind::empty : RowKind::regular;
   if (max != -infinity<T>) return RowKind::regular;
-  return started && sees_any(batch, head, query) ? RowKind::nan : RowKind::empty;
+  if (std::isnan(sum)) return RowKind::nan;
+  return !weighing.compact && sight_.sees_any(row) ? RowKind::nan : RowKind::empty;
 }
 
 template <class T>
-bool Finish<T>::sees_any(std::int64_t batch, std::int64_t head, std::int64_t query) {
-  const KeyRange range = problem_.mask.has_ranges() ? problem_.mask.range(batch, query) : KeyRange{0, problem_.Tk};
-  if (range.first >= range.last || !problem_.mask.has_pairs()) return range.first < range.last;
-  const Panel row{0, query, 1, 1, 1};
-  for (std::int64_t first = range.first; first < range.last; first += strategy_.block_keys) {
-    const int keys = static_cast<int>(std::min<std::int64_t>(strategy_.block_keys, range.last - first));
-    const PairTable table =
-        fill_pairs<T>(problem_, {row, batch, head, &range.first, &range.last}, first, keys,
-                      {*strategy_.panel, w_.pair_rows, w_.block, w_.kept, T(1)}, w_.shadow, w_.scores);
-    if (table.state != PairState::none) return true;
+typename Finish<T>::RowKind Finish<T>::kind_of(RowBest<T>& best, bool started, const RowOf& row) const {
+  const Weighing& weighing = problem_.weighing;
+  if (best.is_nan()) return RowKind::nan;
+  if (*best.count == 0) {
+    // All scores that the row sees, if any, are -inf.
+    const std::int64_t first = started && !weighing.compact ? sight_.first_seen(row) : -1;
+    if (first < 0) return RowKind::empty;
+    if (!weighing.hard) return RowKind::nan;
+    best.add(-infinity<T>, first);
   }
-  return false;
+  const bool below = weighing.minimum && static_cast<double>(best.scores[0]) < *weighing.minimum;
+  return below ? RowKind::empty : RowKind::regular;
+}
+
+template <class T>
+typename Finish<T>::RowNumbers Finish<T>::numbers(const PanelResult<T>& result, int r) const {
+  const Weighing& weighing = problem_.weighing;
+  const auto sum = static_cast<double>(result.sum[r]);
+  // Exponents and their maxima are in units of ln(2); see kernels/block.h.
+  const double logarithm = std::log2(sum);
+  const double reference = weighing.family == Family::exponential ? static_cast<double>(result.max[r]) : 0;
+  RowNumbers numbers{(reference + logarithm) * std::numbers::ln2, 0,
+                     row_factor(weighing, result.max[r], result.sum[r])};
+  if (result.entropy != nullptr) {
+    numbers.entropy = (logarithm - static_cast<double>(result.entropy[r]) / sum) * std::numbers::ln2;
+  }
+  return numbers;
+}
+
+template <class T>
+typename Finish<T>::RowNumbers Finish<T>::weigh_best(const RowBest<T>& best) const {
+  if (problem_.weighing.hard) return {0, 0, T(1)};
+  const std::int64_t count = std::min<std::int64_t>(*best.count, problem_.weighing.selected);
+  const auto largest = static_cast<double>(best.scores[0]);
+  double sum = 0, mean = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double score = static_cast<double>(best.scores[i]) - largest;
+    sum += std::exp(score);
+    mean += std::exp(score) * score;
+  }
+  return {largest + std::log(sum), std::log(sum) - mean / sum, static_cast<T>(1 / sum)};
+}
+
+// The weight of the rank-th best score.
+template <class T>
+T Finish<T>::best_weight(const PanelResult<T>& result, int r, std::int64_t rank, T factor) const {
+  const Weighing& weighing = problem_.weighing;
+  const RowBest<T> best = result.best_of(r);
+  if (weighing.family == Family::linear) return best.scores[rank] * factor;
+  if (weighing.family == Family::exponential) return std::exp2(best.scores[rank] - result.max[r]) * factor;
+  if (rank >= weighing.selected) return T(0);
+  return weighing.hard ? T(1) : std::exp(best.scores[rank] - best.scores[0]) * factor;
+}
+
+// Pools the values of the best scores.
+template <class T>
+void Finish<T>::write_selected(const RowBest<T>& best, const RowOf& row, Mass<T>* mass) {
+  const std::int64_t Dv = problem_.Dv;
+  const View& v = problem_.v;
+  const Dropping& dropping = problem_.dropping;
+  const auto count =
+      best.is_nan() || *best.count == 0 ? 0 : std::min<std::int64_t>(*best.count, problem_.weighing.selected);
+  const bool nan = count == 0;
+  const T factor = nan ? T(0) : weigh_best(best).factor;
+  for_each_weights_row(row, [&](const MutableView& view, std::int64_t at) { fill_row(view, row, at, T(0)); });
+  std::vector<T> sum(static_cast<std::size_t>(Dv), nan ? quiet_nan<T> : T(0)), value(sum.size());
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t key = best.indices[i];
+    const T weight = problem_.weighing.hard ? T(1) : std::exp(best.scores[i] - best.scores[0]) * factor;
+    for_each_weights_row(row, [&](const MutableView& view, std::int64_t at) {
+      view.as<T>()[row.batch * view.stride(0) + row.head * view.stride(1) + at * view.stride(2) +
+                   key * view.stride(3)] = weight;
+    });
+    if (mass != nullptr) mass->add(key, weight);
+    if (mass == nullptr && results_.mass) add_to_mass(row, key, weight);
+    T kept = weight;
+    if (dropping.threshold != 0) {
+      const bool dropped = random_bits(row_key(dropping, row.batch, row.head, row.query), key) < dropping.threshold;
+      if (dropped) continue;
+      kept *= static_cast<T>(dropping.factor);
+    }
+    load_row(v, row.batch * v.stride(0) + row.head / problem_.group * v.stride(1) + key * v.stride(2), v.stride(3), Dv,
+             value.data());
+    for (std::size_t c = 0; c < sum.size(); ++c) sum[c] += kept * value[c];
+  }
+  if (nan && (mass != nullptr || results_.mass || results_.weights || results_.row_weights)) {
+    sight_.for_each_seen(row, [&](std::int64_t key) {
+      for_each_weights_row(row, [&](const MutableView& view, std::int64_t at) {
+        view.as<T>()[row.batch * view.stride(0) + row.head * view.stride(1) + at * view.stride(2) +
+                     key * view.stride(3)] = quiet_nan<T>;
+      });
+      if (mass != nullptr) mass->add(key, quiet_nan<T>);
+      if (mass == nullptr && results_.mass) add_to_mass(row, key, quiet_nan<T>);
+      return true;
+    });
+  }
+  write_out(sum.data(), T(1), row);
+}
+
+template <class T>
+void Finish<T>::write_numbers(const PanelResult<T>& result, int r, RowKind kind, const RowNumbers& numbers) {
+  const RowOf row = result.row(r);
+  const Results& to = results_;
+  put<T>(to.lse, row, numbers.lse);
+  put<T>(to.entropy, row, numbers.entropy);
+  put<T>(to.effective, row, kind == RowKind::empty ? 0 : std::exp(numbers.entropy));
+  if (!to.state) return;
+  switch (problem_.state_kind) {
+    case PartialState::log_sum:
+      return put<T>(to.state, row, numbers.lse);
+    case PartialState::sum:
+    case PartialState::count:
+      return put<T>(to.state, row, kind == RowKind::empty ? 0 : static_cast<double>(result.sum[r]));
+    case PartialState::best: {
+      const RowBest<T> best = result.best_of(r);
+      const bool regular = kind == RowKind::regular;
+      put<T>(to.state, row,
+             regular                  ? static_cast<double>(best.scores[0])
+             : kind == RowKind::empty ? -infinity<double>
+                                      : quiet_nan<double>);
+      to.index.as<std::int64_t>()[row.batch * to.index.stride(0) + row.head * to.index.stride(1) +
+                                  row.query * to.index.stride(2)] = regular ? best.indices[0] : -1;
+      return;
+    }
+    case PartialState::none:
+      return;
+  }
+}
+
+template <class T>
+void Finish<T>::write_top(const PanelResult<T>& result, int r, RowKind kind, T factor) {
+  const RowOf row = result.row(r);
+  const RowBest<T> best = result.best_of(r);
+  const MutableView &weights = results_.top_weights, &indices = results_.top_indices;
+  const auto at = [&](const MutableView& view, std::int64_t rank) {
+    return row.batch * view.stride(0) + row.head * view.stride(1) + row.query * view.stride(2) + rank * view.stride(3);
+  };
+  const bool nan = kind == RowKind::nan || (kind == RowKind::regular && best.is_nan());
+  for (std::int64_t rank = 0; rank < problem_.want_top; ++rank) {
+    const bool there = kind == RowKind::regular && !nan && rank < *best.count;
+    weights.as<T>()[at(weights, rank)] = there ? best_weight(result, r, rank, factor) : nan ? quiet_nan<T> : T(0);
+    if (indices) indices.as<std::int64_t>()[at(indices, rank)] = there ? best.indices[rank] : -1;
+  }
+}
+
+// Rows that are NaN give NaN to the keys that they see, and to no others.
+template <class T>
+void Finish<T>::add_mass(const PanelResult<T>& result, int p, const std::vector<RowKind>& kinds, Mass<T>& mass) {
+  const Panel& panel = result.panel;
+  if (!result.started) return;
+  std::vector<T> factors(static_cast<std::size_t>(panel.lanes), T(0));
+  for (int r = 0; r < panel.rows(); ++r) {
+    const RowKind kind = kinds[static_cast<std::size_t>(r)];
+    if (kind == RowKind::empty) continue;
+    const T factor = row_factor(problem_.weighing, result.max[r], result.sum[r]);
+    if (kind == RowKind::regular && std::isfinite(factor)) {
+      factors[static_cast<std::size_t>(r)] = factor;
+      continue;
+    }
+    sight_.for_each_seen(result.row(r), [&](std::int64_t key) {
+      mass.add(key, quiet_nan<T>);
+      return true;
+    });
+  }
+  mass.add_panel(p, panel.lanes, result.max, factors.data());
+}
+
+template <class T>
+void Finish<T>::write_out(const T* values, T factor, const RowOf& row) {
+  const MutableView& out = results_.out;
+  store_row(values, problem_.Dv, factor, out,
+            row.batch * out.stride(0) + row.head * out.stride(1) + row.query * out.stride(2), out.stride(3));
 }
 
 template <class T>
@@ -105,16 +266,25 @@ T Finish<T>::empty_weight() const {
 }
 
 template <class T>
-void Finish<T>::write_empty(std::int64_t batch, std::int64_t head, std::int64_t query) {
+void Finish<T>::write_empty(const RowOf& row, Mass<T>* mass) {
   if (problem_.on_empty == OnEmpty::error) {
-    throw OptionError(message(problem_.operation, ": query ", query, " of head ", head, " of sequence ", batch,
-                              " may see no key, and on_empty is error"));
+    throw OptionError(message(problem_.operation, ": query ", row.query, " of head ", row.head, " of sequence ",
+                              row.batch, " may see no key, and on_empty is error"));
+  }
+  if (problem_.Tk > 0 && problem_.on_empty != OnEmpty::zero && mass != nullptr) mass->add_everywhere(empty_weight());
+  if (problem_.weighing.family == Family::selection) {
+    for_each_weights_row(row,
+                         [&](const MutableView& view, std::int64_t at) { fill_row(view, row, at, empty_weight()); });
+    for (std::int64_t j = 0; mass == nullptr && results_.mass && problem_.on_empty != OnEmpty::zero && j < problem_.Tk;
+         ++j) {
+      add_to_mass(row, j, empty_weight());
+    }
   }
   if (problem_.on_empty == OnEmpty::uniform && problem_.Tk > 0) {
-    return write_out(uniform_value(batch, head / problem_.group), T(1), batch, head, query);
+    return write_out(uniform_value(row.batch, row.head / problem_.group), T(1), row);
   }
   const T value = problem_.on_empty == OnEmpty::nan ? quiet_nan<T> : T(0);
-  write_out(std::vector<T>(static_cast<std::size_t>(problem_.Dv), value).data(), T(1), batch, head, query);
+  write_out(std::vector<T>(static_cast<std::size_t>(problem_.Dv), value).data(), T(1), row);
 }
 
 template <class T>
@@ -135,70 +305,117 @@ const T* Finish<T>::uniform_value(std::int64_t batch, std::int64_t key_head) {
 }
 
 template <class T>
+template <class Each>
+void Finish<T>::for_each_weights_row(const RowOf& row, Each each) const {
+  if (results_.weights) each(results_.weights, row.query);
+  if (!results_.row_weights) return;
+  for (std::size_t i = 0; i < problem_.want_rows.size(); ++i) {
+    if (problem_.want_rows[i] == row.query) each(results_.row_weights, static_cast<std::int64_t>(i));
+  }
+}
+
+template <class T>
+void Finish<T>::fill_row(const MutableView& view, const RowOf& row, std::int64_t at, T value) const {
+  T* to = view.as<T>() + row.batch * view.stride(0) + row.head * view.stride(1) + at * view.stride(2);
+  for (std::int64_t j = 0; j < problem_.Tk; ++j) to[j * view.stride(3)] = value;
+}
+
+template <class T>
+void Finish<T>::add_to_mass(const RowOf& row, std::int64_t key, T weight) const {
+  const MutableView& mass = results_.mass;
+  mass.as<T>()[row.batch * mass.stride(0) + row.head * mass.stride(1) + key * mass.stride(2)] += weight;
+}
+
+template <class T>
+bool Finish<T>::needs_pairs() const {
+  const bool weights = results_.weights || results_.row_weights || (results_.mass && strategy_.decode);
+  return results_.scores || (weights && problem_.weighing.family != Family::selection);
+}
+
+template <class T>
 void Finish<T>::write_pairs(const GroupOf& group, const T* max, const T* sum) {
+  if (results_.scores) write_scores(group);
+  if (problem_.weighing.family == Family::selection) return;
+  if (results_.weights || results_.row_weights || (results_.mass && strategy_.decode)) write_weights(group, max, sum);
+}
+
+template <class T>
+void Finish<T>::write_scores(const GroupOf& group) {
+  using Until = typename BlockLoop<T>::Until;
+  const MutableView& view = results_.scores;
   BlockLoop<T> loop(problem_, strategy_, w_);
-  const std::int64_t lanes = strategy_.max_lanes;
-  const auto for_each_row = [&](int p, auto each) {
+  const Until until = problem_.want_scores == ScoreStage::scaled   ? Until::scaled
+                      : problem_.want_scores == ScoreStage::capped ? Until::capped
+                                                                   : Until::masked;
+  loop.begin_scores(group, {0, problem_.Tk}, until);
+  const auto row_of = [&](const Panel& panel, int r) {
+    return RowOf{group.batch, loop.head() + panel.first_head + r / panel.queries,
+                 panel.first_query + r % panel.queries};
+  };
+  for (const Panel& panel : loop.panels()) {
+    for (int r = 0; r < panel.rows(); ++r) {
+      const RowOf row = row_of(panel, r);
+      fill_row(view, row, row.query, -infinity<T>);
+    }
+  }
+  loop.visit_scores([&](int p, std::int64_t first, int keys) {
     const Panel& panel = loop.panels()[static_cast<std::size_t>(p)];
     for (int r = 0; r < panel.rows(); ++r) {
-      each(r, loop.head() + panel.first_head + r / panel.queries, panel.first_query + r % panel.queries);
+      const RowOf row = row_of(panel, r);
+      T* to = view.as<T>() + row.batch * view.stride(0) + row.head * view.stride(1) + row.query * view.stride(2);
+      for (int j = 0; j < keys; ++j) to[(first + j) * view.stride(3)] = loop.scores()[j * panel.lanes + r];
     }
-  };
-  const auto write_row = [&](const MutableView& view, std::int64_t head, std::int64_t query, std::int64_t first,
-                             std::int64_t keys, auto value) {
-    T* row = view.as<T>() + group.batch * view.stride(0) + head * view.stride(1) + query * view.stride(2);
-    for (std::int64_t j = 0; j < keys; ++j) row[(first + j) * view.stride(3)] = value(j);
-  };
+  });
+}
 
-  if (const MutableView& view = results_.scores) {
-    using Until = typename BlockLoop<T>::Until;
-    const Until until = problem_.want_scores == ScoreStage::scaled   ? Until::scaled
-                        : problem_.want_scores == ScoreStage::capped ? Until::capped
-                                                                     : Until::masked;
-    loop.begin_scores(group, {0, problem_.Tk}, until);
-    for (int p = 0; p < static_cast<int>(loop.panels().size()); ++p) {
-      for_each_row(p, [&](int, std::int64_t head, std::int64_t query) {
-        write_row(view, head, query, 0, problem_.Tk, [](std::int64_t) { return -infinity<T>; });
-      });
+template <class T>
+void Finish<T>::write_weights(const GroupOf& group, const T* max, const T* sum) {
+  const std::int64_t lanes = strategy_.max_lanes;
+  const bool masses = results_.mass && strategy_.decode;
+  BlockLoop<T> loop(problem_, strategy_, w_);
+  loop.begin(group, {0, problem_.Tk});
+  const auto row_of = [&](const Panel& panel, int r) {
+    return RowOf{group.batch, loop.head() + panel.first_head + r / panel.queries,
+                 panel.first_query + r % panel.queries};
+  };
+  std::vector<RowKind> kinds(loop.panels().size() * static_cast<std::size_t>(lanes), RowKind::regular);
+  for (std::size_t p = 0; p < loop.panels().size(); ++p) {
+    const Panel& panel = loop.panels()[p];
+    for (int r = 0; r < panel.rows(); ++r) {
+      const std::size_t at = p * static_cast<std::size_t>(lanes) + static_cast<std::size_t>(r);
+      const RowOf row = row_of(panel, r);
+      kinds[at] = kind_of(max[at], sum[at], true, row);
+      const T value = kinds[at] == RowKind::empty ? empty_weight() : T(0);
+      for_each_weights_row(row, [&](const MutableView& view, std::int64_t i) { fill_row(view, row, i, value); });
+      for (std::int64_t j = 0; masses && value != T(0) && j < problem_.Tk; ++j) add_to_mass(row, j, value);
     }
-    loop.visit_scores([&](int p, std::int64_t first, int keys) {
-      const int stride = loop.panels()[static_cast<std::size_t>(p)].lanes;
-      for_each_row(p, [&](int r, std::int64_t head, std::int64_t query) {
-        write_row(view, head, query, first, keys, [&](std::int64_t j) { return loop.scores()[j * stride + r]; });
-      });
-    });
   }
-  if (const MutableView& view = results_.weights) {
-    loop.begin(group, {0, problem_.Tk});
-    std::vector<RowKind> kinds(loop.panels().size() * static_cast<std::size_t>(lanes), RowKind::regular);
-    for (int p = 0; p < static_cast<int>(loop.panels().size()); ++p) {
-      for_each_row(p, [&](int r, std::int64_t head, std::int64_t query) {
-        RowKind& kind = kinds[static_cast<std::size_t>(p * lanes + r)];
-        kind = kind_of(max[p * lanes + r], true, group.batch, head, query);
-        const T value = kind == RowKind::empty ? empty_weight() : T(0);
-        write_row(view, head, query, 0, problem_.Tk, [&](std::int64_t) { return value; });
+  loop.visit_scores([&](int p, std::int64_t first, int keys) {
+    const Panel& panel = loop.panels()[static_cast<std::size_t>(p)];
+    const int stride = panel.lanes;
+    const T* weights = loop.scores();
+    const bool excludes = loop.mark_excluded(p);
+    // With the final maxima as the running ones, weigh gives the final exponentials.
+    std::copy_n(max + p * lanes, stride, loop.max(p));
+    std::fill_n(w_.row_max, stride, -infinity<T>);
+    loop.weigh(p);
+    for (int r = 0; r < panel.rows(); ++r) {
+      const auto at = static_cast<std::size_t>(p * lanes + r);
+      const RowOf row = row_of(panel, r);
+      if (kinds[at] == RowKind::empty) continue;
+      const T factor = kinds[at] == RowKind::nan ? quiet_nan<T> : row_factor(problem_.weighing, max[at], sum[at]);
+      const auto weight = [&](int j) {
+        // What is excluded weighs nothing, even in a row that is NaN.
+        const bool excluded = excludes && loop.excluded()[j * stride + r] == -infinity<T>;
+        return excluded ? T(0) : weights[j * stride + r] * factor;
+      };
+      for_each_weights_row(row, [&](const MutableView& view, std::int64_t i) {
+        T* to = view.as<T>() + row.batch * view.stride(0) + row.head * view.stride(1) + i * view.stride(2);
+        for (int j = 0; j < keys; ++j) to[(first + j) * view.stride(3)] = weight(j);
       });
+      for (int j = 0; masses && j < keys; ++j) add_to_mass(row, first + j, weight(j));
     }
-    loop.visit_scores([&](int p, std::int64_t first, int keys) {
-      const int stride = loop.panels()[static_cast<std::size_t>(p)].lanes;
-      T* weights = loop.scores();
-      const bool excludes = loop.mark_excluded(p);
-      // With the final maxima as the running ones, weigh gives the final exponentials.
-      std::copy_n(max + p * lanes, stride, loop.max(p));
-      std::fill_n(w_.row_max, stride, -infinity<T>);
-      strategy_.weigh({weights, stride, keys, w_.row_max, loop.max(p), loop.sum(p), w_.rescale});
-      for_each_row(p, [&](int r, std::int64_t head, std::int64_t query) {
-        const RowKind kind = kinds[static_cast<std::size_t>(p * lanes + r)];
-        if (kind == RowKind::empty) return;
-        const T factor = kind == RowKind::nan ? quiet_nan<T> : T(1) / sum[p * lanes + r];
-        write_row(view, head, query, first, keys, [&](std::int64_t j) {
-          const auto at = static_cast<std::size_t>(j * stride + r);
-          // What is excluded weighs nothing, even in a row that is NaN.
-          return excludes && loop.excluded()[at] == -infinity<T> ? T(0) : weights[at] * factor;
-        });
-      });
-    });
-  }
+  });
 }
 
 template class Finish<float>;

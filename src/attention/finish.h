@@ -5,21 +5,33 @@
 #include <vector>
 
 #include "attention/block_loop.h"
+#include "attention/mass.h"
 #include "attention/problem.h"
+#include "attention/row_sight.h"
 
 namespace qkv {
 
-// A panel's state after all keys; see kernels::WeighArgs and PoolArgs.
+// A panel's state after all keys; see kernels::WeighArgs and PoolArgs. Per row, from row 0 on.
 template <class T>
 struct PanelResult {
-  GroupOf of;
+  std::int64_t batch;
   const Panel& panel;
   std::int64_t head;  // the unit's first
   const T *max, *sum;
+  const T* entropy;  // null: not asked for
+  RowBest<T> best;   // of row 0; the others follow
   const T* sums;
   std::int64_t sum_stride;
-  bool started;           // false: no row saw anything, and the state is not filled
+  bool started;           // false: no row saw anything, and the sums are not filled
   bool finished = false;  // the outputs have been written
+
+  RowBest<T> best_of(int r) const {
+    if (best.room == 0) return best;
+    return {best.scores + r * best.room, best.indices + r * best.room, best.count + r, best.room};
+  }
+  RowOf row(int r) const {
+    return {batch, head + panel.first_head + r / panel.queries, panel.first_query + r % panel.queries};
+  }
 };
 
 // Writes the results of rows whose keys have all been seen, with what on_empty says for rows that see none.
@@ -27,30 +39,57 @@ template <class T>
 class Finish {
  public:
   Finish(const Problem& problem, const Strategy<T>& strategy, const Results& results, Workspace<T>& workspace)
-      : problem_(problem), strategy_(strategy), results_(results), w_(workspace) {}
+      : problem_(problem),
+        strategy_(strategy),
+        results_(results),
+        w_(workspace),
+        sight_(problem, strategy, workspace) {}
 
-  // out and lse of one panel. Throws OptionError for an empty row with OnEmpty::error.
-  void write(const PanelResult<T>& result);
+  // All results of one panel but those of write_pairs. Throws OptionError for an empty row with OnEmpty::error.
+  // `mass` is null where masses were not asked for, or are found by write_pairs.
+  void write(const PanelResult<T>& result, int p, Mass<T>* mass);
 
-  // Weights and scores of a group of panels, where they were asked for, in a second pass over the keys.
-  // max and sum: the panels' states, strategy.max_lanes apart.
+  // Whether some results need a second pass over the keys.
+  bool needs_pairs() const;
+  // Weights and scores of a group of panels, and what keys get in decode, where they were asked for. max and sum: the
+  // panels' states, strategy.max_lanes apart, not in the workspace.
   void write_pairs(const GroupOf& group, const T* max, const T* sum);
 
  private:
   enum class RowKind : std::uint8_t { regular, empty, nan };
-  RowKind kind_of(T max, bool started, std::int64_t batch, std::int64_t head, std::int64_t query);
-  RowKind write_row(const PanelResult<T>& result, int r, std::int64_t head, std::int64_t query);
-  void write_lse(const PanelResult<T>& result, int r, RowKind kind, std::int64_t head, std::int64_t query);
-  bool sees_any(std::int64_t batch, std::int64_t head, std::int64_t query);
-  void write_empty(std::int64_t batch, std::int64_t head, std::int64_t query);
-  void write_out(const T* row, T factor, std::int64_t batch, std::int64_t head, std::int64_t query);
+  // What a row's weights are, beyond its pooled values.
+  struct RowNumbers {
+    double lse, entropy;
+    T factor;
+  };
+
+  RowKind kind_of(T max, T sum, bool started, const RowOf& row) const;
+  RowKind kind_of(RowBest<T>& best, bool started, const RowOf& row) const;
+  RowNumbers numbers(const PanelResult<T>& result, int r) const;
+  RowNumbers weigh_best(const RowBest<T>& best) const;
+  T best_weight(const PanelResult<T>& result, int r, std::int64_t rank, T factor) const;
+  void write_selected(const RowBest<T>& best, const RowOf& row, Mass<T>* mass);
+  void write_numbers(const PanelResult<T>& result, int r, RowKind kind, const RowNumbers& numbers);
+  void write_top(const PanelResult<T>& result, int r, RowKind kind, T factor);
+  void add_mass(const PanelResult<T>& result, int p, const std::vector<RowKind>& kinds, Mass<T>& mass);
+  void write_empty(const RowOf& row, Mass<T>* mass);
+  void write_out(const T* values, T factor, const RowOf& row);
   const T* uniform_value(std::int64_t batch, std::int64_t key_head);
   T empty_weight() const;
+
+  // Whole rows of pairs.
+  void fill_row(const MutableView& view, const RowOf& row, std::int64_t at, T value) const;
+  template <class Each>
+  void for_each_weights_row(const RowOf& row, Each each) const;
+  void write_scores(const GroupOf& group);
+  void write_weights(const GroupOf& group, const T* max, const T* sum);
+  void add_to_mass(const RowOf& row, std::int64_t key, T weight) const;
 
   const Problem& problem_;
   const Strategy<T>& strategy_;
   const Results& results_;
   Workspace<T>& w_;
+  RowSight<T> sight_;
   std::vector<T> uniform_;  // the mean of all values of the (batch, key head) last asked for
   std::int64_t uniform_of_ = -1;
 };

@@ -10,7 +10,10 @@
 
 #include "attention/block_loop.h"
 #include "attention/finish.h"
+#include "attention/mass.h"
+#include "attention/selection.h"
 #include "attention/workspace.h"
+#include "base/divide_up.h"
 #include "base/parallel.h"
 
 namespace qkv {
@@ -36,6 +39,7 @@ class Borrowed {
   Borrowed(const Borrowed&) = delete;
   Borrowed& operator=(const Borrowed&) = delete;
   ThreadMemory* operator->() { return &memory_; }
+  ThreadMemory& operator*() { return memory_; }
 
  private:
   static ThreadMemory& kept() {
@@ -56,127 +60,242 @@ class Forward {
   }
 
   void run() {
-    if (problem_.B == 0 || problem_.H == 0 || problem_.Tq == 0) return;
+    if (problem_.B == 0 || problem_.H == 0) return;
+    clear_mass();
+    if (problem_.Tq == 0) return;
     bytes_ = Workspace<T>(problem_, s_, nullptr).bytes();
     const int threads = useful_threads(problem_, s_);
     if (s_.chunks == 1) {
-      parallel_for(s_.tasks(problem_), threads, [this](std::int64_t i) { whole_task(group_of(i)); });
+      const std::int64_t runs = divide_up(s_.groups, s_.run_groups);
+      if (keeps_mass()) masses_.resize(static_cast<std::size_t>(problem_.B * problem_.H * runs * problem_.Tk));
+      parallel_for(problem_.B * s_.units * runs, threads, [this, runs](std::int64_t i) { run_task(i, runs); });
+      if (keeps_mass()) add_masses(runs);
       return;
     }
     const std::int64_t groups = problem_.B * s_.units * s_.groups;
     partial_ =
-        static_cast<T*>(partial_memory_.get(static_cast<std::size_t>(groups * s_.chunks * partial_size()) * sizeof(T)));
+        static_cast<std::byte*>(partial_memory_.get(static_cast<std::size_t>(groups * s_.chunks) * partial_bytes()));
     parallel_for(groups * s_.chunks, threads, [this](std::int64_t i) { chunk_task(i / s_.chunks, i % s_.chunks); });
     parallel_for(groups, threads, [this](std::int64_t i) { merge_task(i); });
   }
 
-  // Per group and chunk: every panel's max, sum and sums.
-  std::int64_t partial_size() const {
-    return s_.group_panels * (2 * s_.max_lanes + s_.max_rows * s_.value_width(problem_));
-  }
+  // Per group and chunk.
+  std::size_t partial_bytes() const { return partial_layout(nullptr).bytes; }
 
  private:
   // Groups fastest, so that a head's keys and values stay in the cache from group to group; heads fastest where they
   // share a table of pairs.
-  GroupOf group_of(std::int64_t i) const {
-    if (s_.share_pairs) return {i / (s_.units * s_.groups), i % s_.units, i / s_.units % s_.groups};
-    return {i / (s_.units * s_.groups), i / s_.groups % s_.units, i % s_.groups};
+  GroupOf group_of(std::int64_t i, std::int64_t groups) const {
+    if (s_.share_pairs) return {i / (s_.units * groups), i % s_.units, i / s_.units % groups};
+    return {i / (s_.units * groups), i / groups % s_.units, i % groups};
   }
 
-  void whole_task(const GroupOf& group) {
+  // Masses are kept while panels are pooled; decode finds them in a second pass.
+  bool keeps_mass() const { return results_.mass && !s_.decode; }
+
+  void clear_mass() const {
+    const MutableView& mass = results_.mass;
+    if (!mass) return;
+    for (std::int64_t i = 0; i < problem_.B * problem_.H; ++i) {
+      T* to = mass.as<T>() + i / problem_.H * mass.stride(0) + i % problem_.H * mass.stride(1);
+      for (std::int64_t j = 0; j < problem_.Tk; ++j) to[j * mass.stride(2)] = 0;
+    }
+  }
+
+  // The groups of one run, one after the other.
+  void run_task(std::int64_t index, std::int64_t runs) {
     Borrowed memory;
     Workspace<T> workspace(problem_, s_, static_cast<std::byte*>(memory->scratch.get(bytes_)));
+    const GroupOf run = group_of(index, runs);
+    Mass<T> mass(problem_, s_, workspace);
+    if (keeps_mass()) mass.begin_run();
+    const std::int64_t first = run.group * s_.run_groups, last = std::min(first + s_.run_groups, s_.groups);
+    for (std::int64_t group = first; group < last; ++group) {
+      whole_group({run.batch, run.unit, group}, *memory, workspace, keeps_mass() ? &mass : nullptr);
+    }
+    if (keeps_mass()) {
+      mass.end_run(masses_.data() + ((run.batch * problem_.H + run.unit) * runs + run.group) * problem_.Tk);
+    }
+  }
+
+  void whole_group(const GroupOf& group, ThreadMemory& memory, Workspace<T>& workspace, Mass<T>* mass) {
     const std::int64_t tables_of = group.batch * s_.groups + group.group;
-    const bool tables_valid = s_.share_pairs && memory->call == call_ && memory->tables_of == tables_of;
+    const bool tables_valid = s_.share_pairs && memory.call == call_ && memory.tables_of == tables_of;
+    const bool keeps_weights = mass != nullptr && problem_.weighing.family != Family::selection;
     BlockLoop<T> loop(problem_, s_, workspace, tables_valid);
-    memory->call = 0;  // not valid if what follows throws
+    memory.call = 0;  // not valid if what follows throws
     loop.begin(group, {0, problem_.Tk});
-    loop.pool_all(results_.out);
+    if (keeps_weights) mass->begin_group(static_cast<int>(loop.panels().size()));
+    loop.pool_all(results_.out, keeps_weights ? mass : nullptr);
     Finish<T> finish(problem_, s_, results_, workspace);
     for (int p = 0; p < static_cast<int>(loop.panels().size()); ++p) {
-      finish.write({group, loop.panels()[static_cast<std::size_t>(p)], loop.head(), loop.max(p), loop.sum(p),
-                    loop.sums(p), s_.value_width(problem_), loop.started(p), loop.finished(p)});
+      finish.write(
+          {group.batch, loop.panels()[static_cast<std::size_t>(p)], loop.head(), loop.max(p), loop.sum(p),
+           loop.entropy(p), loop.best(p, 0), loop.sums(p), s_.value_width(problem_), loop.started(p), loop.finished(p)},
+          p, mass);
     }
-    if (results_.weights || results_.scores) {
+    if (finish.needs_pairs()) {
       const auto count = static_cast<std::size_t>(s_.group_panels * s_.max_lanes);
       const std::vector<T> max(workspace.max, workspace.max + count), sum(workspace.sum, workspace.sum + count);
       return finish.write_pairs(group, max.data(), sum.data());
     }
-    memory->call = call_;
-    memory->tables_of = tables_of;
+    memory.call = call_;
+    memory.tables_of = tables_of;
   }
 
-  // What a chunk leaves of a group's panels; see Workspace.
+  // The runs' masses, added up in their order.
+  void add_masses(std::int64_t runs) const {
+    const MutableView& mass = results_.mass;
+    for (std::int64_t i = 0; i < problem_.B * problem_.H; ++i) {
+      T* to = mass.as<T>() + i / problem_.H * mass.stride(0) + i % problem_.H * mass.stride(1);
+      for (std::int64_t run = 0; run < runs; ++run) {
+        const T* from = masses_.data() + (i * runs + run) * problem_.Tk;
+        for (std::int64_t j = 0; j < problem_.Tk; ++j) to[j * mass.stride(2)] += from[j];
+      }
+    }
+  }
+
+  // What a chunk leaves of a group's panels; see Workspace. The arrays are as there, one after the other.
   struct Partial {
-    T *max, *sum, *sums;
+    T *max, *sum, *entropy, *sums, *best_scores;
+    std::int64_t* best_indices;
+    std::int32_t* best_counts;
+    std::size_t bytes;
   };
+  Partial partial_layout(std::byte* memory) const {
+    const std::int64_t rows = s_.group_panels * s_.max_lanes, kept = problem_.weighing.kept;
+    std::size_t used = 0;
+    const auto take = [&](std::int64_t count, std::size_t size) {
+      std::byte* at = memory == nullptr ? nullptr : memory + used;
+      used += (static_cast<std::size_t>(count) * size + alignment - 1) / alignment * alignment;
+      return at;
+    };
+    const auto numbers = [&](std::int64_t count) { return reinterpret_cast<T*>(take(count, sizeof(T))); };
+    Partial partial{};
+    partial.max = numbers(rows);
+    partial.sum = numbers(rows);
+    partial.entropy = numbers(rows);
+    partial.sums = numbers(s_.group_panels * s_.max_rows * s_.value_width(problem_));
+    partial.best_scores = numbers(rows * kept);
+    partial.best_indices = reinterpret_cast<std::int64_t*>(take(rows * kept, sizeof(std::int64_t)));
+    partial.best_counts = reinterpret_cast<std::int32_t*>(take(rows, sizeof(std::int32_t)));
+    partial.bytes = used;
+    return partial;
+  }
   Partial partial(std::int64_t group, std::int64_t chunk) const {
-    T* max = partial_ + (group * s_.chunks + chunk) * partial_size();
-    T* sum = max + s_.group_panels * s_.max_lanes;
-    return {max, sum, sum + s_.group_panels * s_.max_lanes};
+    return partial_layout(partial_ + static_cast<std::size_t>(group * s_.chunks + chunk) * partial_bytes());
   }
 
   void chunk_task(std::int64_t index, std::int64_t chunk) {
     Borrowed memory;
-    Workspace<T> workspace(problem_, s_, static_cast<std::byte*>(memory->scratch.get(bytes_)));
-    BlockLoop<T> loop(problem_, s_, workspace);
-    const std::int64_t first = chunk * s_.chunk_keys;
-    loop.begin(group_of(index), {first, std::min(first + s_.chunk_keys, problem_.Tk)});
+    Workspace<T> w(problem_, s_, static_cast<std::byte*>(memory->scratch.get(bytes_)));
+    BlockLoop<T> loop(problem_, s_, w);
+    const std::int64_t first = chunk * s_.chunk_keys, rows = s_.group_panels * s_.max_lanes;
+    loop.begin(group_of(index, s_.groups), {first, std::min(first + s_.chunk_keys, problem_.Tk)});
     loop.pool_all();
+    for (int p = 0; p < static_cast<int>(loop.panels().size()); ++p) {
+      if (!loop.started(p)) std::fill_n(loop.sums(p), w.panel_sums, T(0));
+    }
     const Partial to = partial(index, chunk);
-    std::copy_n(workspace.max, s_.group_panels * s_.max_lanes, to.max);
-    std::copy_n(workspace.sum, s_.group_panels * s_.max_lanes, to.sum);
-    std::copy_n(workspace.sums, s_.group_panels * workspace.panel_sums, to.sums);
+    std::copy_n(w.max, rows, to.max);
+    std::copy_n(w.sum, rows, to.sum);
+    std::copy_n(w.sums, s_.group_panels * w.panel_sums, to.sums);
+    if (w.entropy != nullptr) std::copy_n(w.entropy, rows, to.entropy);
+    if (const std::int64_t kept = problem_.weighing.kept; kept > 0) {
+      std::copy_n(w.best_scores, rows * kept, to.best_scores);
+      std::copy_n(w.best_indices, rows * kept, to.best_indices);
+      std::copy_n(w.best_counts, rows, to.best_counts);
+    }
   }
 
   // The chunks of a group are merged, in their order, into the workspace.
   void merge_task(std::int64_t index) {
-    const GroupOf group = group_of(index);
+    const GroupOf group = group_of(index, s_.groups);
     Borrowed memory;
     Workspace<T> w(problem_, s_, static_cast<std::byte*>(memory->scratch.get(bytes_)));
     const std::int64_t lanes = s_.max_lanes, width = s_.value_width(problem_);
     const auto panels = std::span(s_.panels).subspan(static_cast<std::size_t>(group.group * s_.group_panels));
     const auto count = std::min(panels.size(), static_cast<std::size_t>(s_.group_panels));
     const auto states = static_cast<std::size_t>(s_.group_panels * lanes);
-    std::vector<T> max(states), sum(states);  // not the workspace's: write_pairs uses those
+    std::vector<T> max(states), sum(states), entropy(states);  // not the workspace's: write_pairs uses those
     Finish<T> finish(problem_, s_, results_, w);
+    Selection<T> selection(problem_, s_, w);
+    if (problem_.weighing.kept > 0) selection.begin(static_cast<int>(count));
     for (std::size_t p = 0; p < count; ++p) {
       const auto panel = static_cast<std::int64_t>(p);
+      const T* row_entropy = w.entropy == nullptr ? nullptr : entropy.data() + panel * lanes;
       for (int r = 0; r < panels[p].rows(); ++r) {
-        merge_row(index, panel * lanes + r, panel * w.panel_sums + r * width, width,
-                  {max.data() + panel * lanes + r, sum.data() + panel * lanes + r, w.sums + r * width});
+        const std::int64_t at = panel * lanes + r;
+        merge_row(index, at, panel * w.panel_sums + r * width, width,
+                  {max.data() + at, sum.data() + at, entropy.data() + at, w.sums + r * width});
+        if (problem_.weighing.kept > 0) merge_best(index, at, selection.row(static_cast<int>(p), r));
       }
-      finish.write({group, panels[p], group.unit * s_.unit_heads, max.data() + panel * lanes,
-                    sum.data() + panel * lanes, w.sums, width, true});
+      finish.write(
+          {group.batch, panels[p], group.unit * s_.unit_heads, max.data() + panel * lanes, sum.data() + panel * lanes,
+           row_entropy, selection.row(static_cast<int>(p), 0), w.sums, width, true},
+          static_cast<int>(p), nullptr);
     }
-    if (results_.weights || results_.scores) finish.write_pairs(group, max.data(), sum.data());
+    if (finish.needs_pairs()) finish.write_pairs(group, max.data(), sum.data());
   }
 
-  // One row, whose max and sum are at `at` in every chunk and whose sums are at sums_at. A chunk in which it saw
+  struct RowState {
+    T *max, *sum, *entropy, *sums;
+  };
+
+  // One row, whose numbers are at `at` in every chunk and whose sums are at sums_at. A chunk in which it saw
   // nothing has no part in it; the first in which it did is taken as it is.
   void merge_row(std::int64_t group, std::int64_t at, std::int64_t sums_at, std::int64_t width,
-                 const Partial& to) const {
+                 const RowState& to) const {
     constexpr T lowest = -std::numeric_limits<T>::infinity();
+    const bool exponential = problem_.weighing.family == Family::exponential;
+    const bool entropies = problem_.want_entropy || problem_.want_effective;
     bool first = true;
     *to.max = lowest;
-    *to.sum = 0;
+    *to.sum = *to.entropy = 0;
+    std::fill_n(to.sums, width, T(0));
+    if (problem_.weighing.family == Family::selection) return;
     for (std::int64_t chunk = 0; chunk < s_.chunks; ++chunk) {
       const Partial from = partial(group, chunk);
       const T chunk_max = from.max[at], chunk_sum = from.sum[at];
+      const T chunk_entropy = entropies ? from.entropy[at] : T(0);
       const T* chunk_sums = from.sums + sums_at;
-      if (chunk_max == lowest && chunk_sum == T(0)) continue;  // a NaN has no maximum and must come through
+      // A NaN has no maximum and must come through.
+      if (exponential && chunk_max == lowest && chunk_sum == T(0)) continue;
       if (first) {
         first = false;
         *to.max = chunk_max;
         *to.sum = chunk_sum;
+        *to.entropy = chunk_entropy;
         std::copy_n(chunk_sums, width, to.sums);
         continue;
       }
-      const T now = std::max(*to.max, chunk_max);
-      const T mine = std::exp2(*to.max - now), theirs = std::exp2(chunk_max - now);
-      *to.max = now;
+      T mine = 1, theirs = 1;
+      if (exponential) {
+        const T now = std::max(*to.max, chunk_max);
+        mine = std::exp2(*to.max - now);
+        theirs = std::exp2(chunk_max - now);
+        // Logarithms of weights are relative to the maximum, too.
+        const auto moved = [now](T entropy, T sum, T max, T factor) {
+          return factor == T(0) ? T(0) : (entropy + sum * (max - now)) * factor;
+        };
+        *to.entropy = moved(*to.entropy, *to.sum, *to.max, mine) + moved(chunk_entropy, chunk_sum, chunk_max, theirs);
+        *to.max = now;
+      } else {
+        *to.entropy += chunk_entropy;
+      }
       *to.sum = *to.sum * mine + chunk_sum * theirs;
       for (std::int64_t c = 0; c < width; ++c) to.sums[c] = to.sums[c] * mine + chunk_sums[c] * theirs;
+    }
+  }
+
+  void merge_best(std::int64_t group, std::int64_t at, RowBest<T> best) const {
+    const std::int64_t kept = problem_.weighing.kept;
+    for (std::int64_t chunk = 0; chunk < s_.chunks; ++chunk) {
+      const Partial from = partial(group, chunk);
+      if (from.best_counts[at] < 0) *best.count = -1;
+      for (std::int32_t i = 0; i < from.best_counts[at]; ++i) {
+        best.add(from.best_scores[at * kept + i], from.best_indices[at * kept + i]);
+      }
     }
   }
 
@@ -186,7 +305,8 @@ class Forward {
   std::uint64_t call_;
   std::size_t bytes_ = 0;
   Scratch partial_memory_;
-  T* partial_ = nullptr;
+  std::byte* partial_ = nullptr;
+  std::vector<T> masses_;  // per head and run of groups: [B, H, runs, Tk]
 };
 
 }  // namespace
@@ -206,10 +326,10 @@ int useful_threads(const Problem& problem, const Strategy<T>& strategy) {
 
 template <class T>
 std::int64_t forward_bytes(const Problem& problem, const Strategy<T>& strategy, int threads) {
-  const std::int64_t partial = strategy.chunks == 1 ? 0
-                                                    : problem.B * strategy.units * strategy.groups * strategy.chunks *
-                                                          Forward<T>(problem, strategy, {}).partial_size() *
-                                                          static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t partial = strategy.chunks == 1
+                                   ? 0
+                                   : problem.B * strategy.units * strategy.groups * strategy.chunks *
+                                         static_cast<std::int64_t>(Forward<T>(problem, strategy, {}).partial_bytes());
   return partial + threads * static_cast<std::int64_t>(Workspace<T>(problem, strategy, nullptr).bytes());
 }
 

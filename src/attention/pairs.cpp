@@ -28,6 +28,13 @@ void add_dense(const ResolvedMask::Dense& part, std::int64_t at, int keys, T uni
   const auto& kernels = kernels::row_kernels<T>();
   const std::int64_t step = pairs.stride(3);
   if (part.kind == ResolvedMask::Dense::Kind::bias) {
+    if (unit == T(0)) {
+      constexpr double excluded = -std::numeric_limits<double>::infinity();
+      for (int j = 0; j < keys; ++j) {
+        if (floating_at(pairs, at + j * step) == excluded) row[j] = static_cast<T>(excluded);
+      }
+      return;
+    }
     if (pairs.dtype() == dtype_of<T> && step == 1) return kernels.add_bias(pairs.as<T>() + at, keys, unit, row);
     for (int j = 0; j < keys; ++j) {
       const T value = narrowed<T>(floating_at(pairs, at + j * step));

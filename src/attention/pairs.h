@@ -31,7 +31,7 @@ struct PairRoom {
   T* rows;  // [rows][stride]
   std::ptrdiff_t stride;
   bool* kept;  // [keys][rows]
-  T unit;      // biases are multiplied by it
+  T unit;      // biases are multiplied by it; 0: they only exclude
 };
 
 // Fills target[j * lanes + r] for keys first + j, j < keys, and the panel's rows with the sum of biases,

@@ -2,36 +2,72 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <qkv/attend.h>
 
 #include "attention/resolved_mask.h"
+#include "attention/weighing.h"
+#include "base/random.h"
 
 namespace qkv {
 
-struct Problem {
-  const char* operation;
-  View q, k, v;  // [B, H, Tq, D], [B, Hk, Tk, D], [B, Hk, Tk, Dv]
-  std::int64_t B, H, Hk, Tq, Tk, D, Dv;
-  std::int64_t group;                      // query heads per key head
-  Dtype compute;                           // float32 or float64
-  Shape out_shape, lse_shape, pair_shape;  // of the results, in the rank of the queries
-  Dtype out_dtype;
-
-  double scale, softcap;
-  OnEmpty on_empty;
-  ScoreStage want_scores;
-  bool want_lse, want_weights;
-  ResolvedMask mask;
-  int threads;
+// Dropout of weights; see AttendOptions.
+struct Dropping {
+  std::uint32_t threshold = 0;  // 0: none
+  double factor = 1;
+  std::uint64_t seed = 0;
+  std::vector<std::int64_t> sequence_ids;  // [B]
 };
 
-// Throws ShapeError, OptionError, DtypeError naming `operation`.
+// What keys the generator of one row's dropout.
+inline std::uint64_t row_key(const Dropping& dropping, std::int64_t batch, std::int64_t head, std::int64_t query) {
+  return random_key(dropping.seed, dropping.sequence_ids[static_cast<std::size_t>(batch)], head, query);
+}
+
+struct Problem {
+  const char* operation;
+  View q, k, v;  // [B, H, Tq, D], [B, Hk, Tk, Dk], [B, Hk, Tk, Dv]
+  std::int64_t B, H, Hk, Tq, Tk, D, Dk, Dv;
+  std::int64_t group;  // query heads per key head
+  Dtype compute;       // float32 or float64
+  Dtype out_dtype;
+  int rank;  // of the queries, as they were given
+
+  Score score;
+  double scale, softcap;
+  ResolvedMask mask;
+  Weighing weighing;
+  Dropping dropping;
+  OnEmpty on_empty;
+  ScoreStage want_scores;
+  bool want_lse, want_weights, want_mass, want_entropy, want_effective, want_partial;
+  std::int64_t want_top;
+  std::vector<std::int64_t> want_rows;
+  PartialState state_kind;
+  int threads;
+
+  // The shape of a result, in the rank of the queries: their axes before the last two, and then these.
+  Shape shape(std::initializer_list<std::int64_t> last) const;
+
+  // Something is done to scores between score and weigh, besides exclusion.
+  bool edits_scores() const { return softcap != 0 || !mask.edit_by().empty() || !mask.slopes().empty(); }
+};
+
+// Throws ShapeError, OptionError, DtypeError naming `operation`. The score's parameters are not looked at.
 Problem check(const View& q, const View& k, const View& v, const AttendOptions& options, const char* operation);
 
-// Where the results go, at rank 4 (lse at rank 3); absent ones were not asked for.
+// The dtype in which keys and values (and queries, if they are there) are computed with.
+Dtype compute_dtype(const View& q, const View& k, const View& v, const char* operation);
+
+// [T, D] and [B, T, D] get their missing axes, of extent 1, in front of T.
+View rank4(const View& view);
+
+// Where the results go, at rank 4 (one number a query: rank 3); absent ones were not asked for.
 struct Results {
-  MutableView out, lse, weights, scores;
+  MutableView out, weights, scores, row_weights, top_weights, top_indices;
+  MutableView lse, entropy, effective, state, index;
+  MutableView mass;  // [B, H, Tk]
 };
 
 }  // namespace qkv

@@ -14,56 +14,63 @@ constexpr std::int64_t few_values = 4096;
 }  // namespace
 
 template <class T>
-void Records<T>::fetch(const PanelGroup& group, Sight<T>& sight) {
+void Records<T>::fetch(const PanelGroup& group, Sight<T>& sight, const typename Strategy<T>::Way* way) {
   batch_ = group.batch;
-  key_head_ = group.head / problem_.group;
   block_ = sight.block();
   finite_ = Finite::unknown;
   const bool gaps = sight.find_gaps();
   constexpr auto size = static_cast<std::ptrdiff_t>(sizeof(T));
-  const auto copy = [&](const View& view, T* target, std::ptrdiff_t target_stride) {
-    stage(view, gaps, [&](std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride) {
+  const auto copy = [&](const View& view, std::int64_t head, std::int64_t width, T* target,
+                        std::ptrdiff_t target_stride) {
+    stage(view, head, width, gaps, [&](std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride) {
       for (std::int64_t r = 0; r < count; ++r) {
-        std::copy_n(rows + r * stride, view.extent(3), target + (row + r) * target_stride);
+        std::copy_n(rows + r * stride, width, target + (row + r) * target_stride);
       }
     });
     return Rows{reinterpret_cast<const std::byte*>(target), target_stride, size, true};
   };
-  keys_ = strategy_.keys_direct && !gaps ? in_place(problem_.k) : copy(problem_.k, w_.keys, problem_.D);
+  if (way != nullptr) {
+    const ScoreWay& score = *way->score;
+    const std::int64_t head = group.head / score.key_group;
+    keys_ = way->direct && !gaps ? in_place(score.k, head) : copy(score.k, head, score.width, w_.keys, score.width);
+  }
+  if (problem_.weighing.family == Family::selection) return;
 
   // Where pairs are excluded, decode may have to look at the values as T.
   const bool as_they_are = strategy_.decode ? problem_.v.dtype() == dtype_of<T> || !sight.excludes()
                                             : (block_.last - block_.first) * problem_.Dv <= few_values;
+  const std::int64_t head = group.head / problem_.group;
   if (strategy_.values_direct && as_they_are && !gaps) {
-    values_ = in_place(problem_.v);
+    values_ = in_place(problem_.v, head);
   } else if (strategy_.decode) {
-    values_ = copy(problem_.v, w_.values, strategy_.value_width(problem_));
+    values_ = copy(problem_.v, head, problem_.Dv, w_.values, strategy_.value_width(problem_));
   } else {
     const auto& kernels = *strategy_.panel;
     bool finite = true;
-    stage(problem_.v, gaps, [&](std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride) {
-      finite &= kernels.spread({rows, stride, static_cast<int>(count), static_cast<int>(problem_.Dv),
-                                w_.values + row * kernels.strip, w_.strip_stride});
-    });
+    stage(problem_.v, head, problem_.Dv, gaps,
+          [&](std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride) {
+            finite &= kernels.spread({rows, stride, static_cast<int>(count), static_cast<int>(problem_.Dv),
+                                      w_.values + row * kernels.strip, w_.strip_stride});
+          });
     values_ = {reinterpret_cast<const std::byte*>(w_.values), kernels.strip, size, true};
     finite_ = finite ? Finite::yes : Finite::no;
   }
 }
 
 template <class T>
-typename Records<T>::Rows Records<T>::in_place(const View& rows) const {
+typename Records<T>::Rows Records<T>::in_place(const View& rows, std::int64_t head) const {
   const auto size = static_cast<std::ptrdiff_t>(size_of(rows.dtype()));
-  const std::int64_t at = batch_ * rows.stride(0) + key_head_ * rows.stride(1) + block_.first * rows.stride(2);
+  const std::int64_t at = batch_ * rows.stride(0) + head * rows.stride(1) + block_.first * rows.stride(2);
   return {static_cast<const std::byte*>(rows.data()) + at * size, rows.stride(2), size, false};
 }
 
 // Hands over the block's rows as T: all at once where they can be taken as they lie, else one by one, with zeros for
 // those that must not be read.
 template <class T>
-void Records<T>::stage(const View& view, bool gaps,
+void Records<T>::stage(const View& view, std::int64_t head, std::int64_t width, bool gaps,
                        FunctionRef<void(std::int64_t, std::int64_t, const T*, std::ptrdiff_t)> keep) const {
-  const std::int64_t width = view.extent(3), stride = view.stride(2);
-  const std::int64_t base = batch_ * view.stride(0) + key_head_ * view.stride(1);
+  const std::int64_t stride = view.stride(2);
+  const std::int64_t base = batch_ * view.stride(0) + head * view.stride(1);
   if (view.dtype() == dtype_of<T> && view.stride(3) == 1 && !gaps) {
     return keep(0, block_.last - block_.first, view.as<T>() + base + block_.first * stride, stride);
   }

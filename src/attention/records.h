@@ -28,21 +28,22 @@ class Records {
       : problem_(problem), strategy_(strategy), w_(workspace) {}
 
   // Finds the keys and values of the block that the group looks at, or copies them. Keys that nobody sees are not read.
-  void fetch(const PanelGroup& group, Sight<T>& sight);
+  // Null for `way`: no keys are needed. Values are fetched where the weighing pools them.
+  void fetch(const PanelGroup& group, Sight<T>& sight, const typename Strategy<T>::Way* way);
   const Rows& keys() const { return keys_; }
   const Rows& values() const { return values_; }
   std::ptrdiff_t strip_stride() const { return values_.staged ? w_.strip_stride : strategy_.panel->strip; }
   bool values_finite();
 
  private:
-  Rows in_place(const View& rows) const;
-  void stage(const View& view, bool gaps,
+  Rows in_place(const View& rows, std::int64_t head) const;
+  void stage(const View& view, std::int64_t head, std::int64_t width, bool gaps,
              FunctionRef<void(std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride)> keep) const;
 
   const Problem& problem_;
   const Strategy<T>& strategy_;
   Workspace<T>& w_;
-  std::int64_t batch_ = 0, key_head_ = 0;
+  std::int64_t batch_ = 0;
   KeyRange block_{};
   Rows keys_{}, values_{};
   enum class Finite : std::uint8_t { unknown, yes, no } finite_ = Finite::unknown;

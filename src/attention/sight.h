@@ -49,7 +49,8 @@ class Sight {
       : problem_(problem), strategy_(strategy), w_(workspace) {}
 
   // A group, and the keys it may see at all. Without masks it sees all of them. `unit` is what biases are multiplied
-  // by; tables_valid says that the workspace has the tables of pairs of these panels.
+  // by, 0 where only what they exclude counts; tables_valid says that the workspace has the tables of pairs of these
+  // panels.
   void begin(const PanelGroup& group, KeyRange keys, bool masked, T unit, bool tables_valid);
 
   // The keys that any panel may see.

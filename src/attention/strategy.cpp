@@ -16,6 +16,9 @@ constexpr std::int64_t decode_queries = 4;
 // Keys of one decode task: enough for long streams, few enough that one sequence keeps several threads busy.
 constexpr std::int64_t decode_chunk = 4096;
 
+// Runs of groups per head, each with its own sums of the weights of all keys, where those are asked for.
+constexpr std::int64_t max_mass_runs = 16;
+
 constexpr int storage_index(Dtype dtype) { return dtype == Dtype::float16 ? 1 : dtype == Dtype::bfloat16 ? 2 : 0; }
 
 // Tq queries as panels of max_vectors vectors, the last one narrower.
@@ -47,12 +50,33 @@ std::vector<Panel> head_panels(std::int64_t heads, std::int64_t Tq) {
   return panels;
 }
 
+template <class T>
+typename Strategy<T>::Way kernel_of(const ScoreWay& way, bool decode, const Problem& problem, Isa isa) {
+  const bool dense = way.k.stride(3) == 1;
+  if (way.kind == ScoreWay::Kind::dot) {
+    if (!decode) {
+      const auto score = kernels::panel_kernels<T>(isa).score;
+      return {&way, dense && way.k.dtype() == problem.compute, score, score};
+    }
+    const auto& scores = kernels::decode_kernels<T>(isa).score;
+    return {&way, dense, scores[storage_index(way.k.dtype())], scores[0]};
+  }
+  const auto& kernels = decode ? kernels::decode_score_kernels<T>(isa) : kernels::panel_score_kernels<T>(isa);
+  const auto kernel = way.kind == ScoreWay::Kind::additive          ? kernels.additive
+                      : way.kind == ScoreWay::Kind::additive_direct ? kernels.additive_direct
+                      : way.kind == ScoreWay::Kind::distance        ? kernels.distance
+                                                                    : nullptr;
+  return {&way, dense && way.k.dtype() == problem.compute, kernel, kernel};
+}
+
 }  // namespace
 
 template <class T>
-Strategy<T> choose_strategy(const Problem& problem) {
+Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring) {
   Strategy<T> s{};
   const Isa isa = current_isa();
+  s.scoring = &scoring;
+  s.weighs = &kernels::weigh_kernels<T>(isa);
   s.panel = &kernels::panel_kernels<T>(isa);
   s.edits = &kernels::edit_kernels<T>(isa);
   s.rows = &kernels::row_kernels<T>(isa);
@@ -64,13 +88,11 @@ Strategy<T> choose_strategy(const Problem& problem) {
     const auto& decode = kernels::decode_kernels<T>(isa);
     s.block_keys = kernels::decode_keys;
     s.chunk_keys = decode_chunk;
-    s.units = problem.Hk;
-    s.unit_heads = problem.group;
-    s.panels = head_panels(problem.group, problem.Tq);
-    s.keys_direct = problem.k.stride(3) == 1;
+    // Heads that share keys, values and all else that scores them are compared together.
+    s.unit_heads = scoring.heads_differ() || scoring.usual.key_group != problem.group ? 1 : problem.group;
+    s.units = problem.H / s.unit_heads;
+    s.panels = head_panels(s.unit_heads, problem.Tq);
     s.values_direct = problem.v.stride(3) == 1;
-    s.score = decode.score[storage_index(problem.k.dtype())];
-    s.score_staged = decode.score[0];
     s.pool = decode.pool[storage_index(problem.v.dtype())];
     s.pool_staged = decode.pool[0];
     s.weigh = decode.weigh;
@@ -80,12 +102,12 @@ Strategy<T> choose_strategy(const Problem& problem) {
     s.units = problem.H;
     s.unit_heads = 1;
     s.panels = query_panels(problem.Tq, panel.vector, panel.max_vectors);
-    s.keys_direct = problem.k.stride(3) == 1 && problem.k.dtype() == problem.compute;
     s.values_direct = problem.v.stride(3) == 1 && problem.v.dtype() == problem.compute && problem.Dv % panel.strip == 0;
-    s.score = s.score_staged = panel.score;
     s.pool = s.pool_staged = panel.pool;
     s.weigh = panel.weigh;
   }
+  s.usual = kernel_of<T>(scoring.usual, s.decode, problem, isa);
+  if (!scoring.needs_exact.empty()) s.exact = kernel_of<T>(scoring.exact, s.decode, problem, isa);
   // A block that is one cell of a block mask is skipped or seen whole.
   for (const ResolvedMask::Cells& cells : problem.mask.cells()) {
     if (cells.keys >= 32 && cells.keys < s.block_keys) s.block_keys = static_cast<int>(cells.keys);
@@ -96,12 +118,13 @@ Strategy<T> choose_strategy(const Problem& problem) {
     s.max_rows = std::max(s.max_rows, p.rows());
   }
   s.groups = divide_up(static_cast<std::int64_t>(s.panels.size()), s.group_panels);
+  s.run_groups = problem.want_mass ? divide_up(std::max<std::int64_t>(s.groups, 1), max_mass_runs) : 1;
   s.chunks = divide_up(std::max<std::int64_t>(problem.Tk, 1), s.chunk_keys);
   s.share_pairs = !s.decode && problem.mask.has_pairs() && !problem.mask.pairs_vary_by_head() && problem.H > 1;
   return s;
 }
 
-template Strategy<float> choose_strategy<float>(const Problem&);
-template Strategy<double> choose_strategy<double>(const Problem&);
+template Strategy<float> choose_strategy<float>(const Problem&, const Scoring&);
+template Strategy<double> choose_strategy<double>(const Problem&, const Scoring&);
 
 }  // namespace qkv

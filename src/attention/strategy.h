@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "attention/problem.h"
+#include "attention/scoring.h"
+#include "base/divide_up.h"
 #include "kernels/block.h"
 #include "kernels/rows.h"
 
@@ -29,6 +31,7 @@ struct Strategy {
   const kernels::PanelKernels<T>* panel;
   const kernels::EditKernels<T>* edits;
   const kernels::RowKernels<T>* rows;
+  const kernels::WeighKernels<T>* weighs;
   bool decode;
   int vector;      // lanes of a vector
   int block_keys;  // keys in a block; blocks start at multiples of it
@@ -38,12 +41,19 @@ struct Strategy {
   int max_lanes;  // of all panels, at least a vector
   int max_rows;
   std::int64_t units, unit_heads, groups, chunks;
+  std::int64_t run_groups;  // groups that are one task, one after the other: several where masses are added up
 
   // Keys and values are read where they lie if that is possible ("direct"); otherwise, or where a block has keys that
   // must not be read, its rows are copied as T ("staged").
-  bool keys_direct, values_direct;
-  void (*score)(const kernels::ScoreArgs<T>&);
-  void (*score_staged)(const kernels::ScoreArgs<T>&);
+  struct Way {
+    const ScoreWay* score;
+    bool direct;
+    void (*kernel)(const kernels::ScoreArgs<T>&);  // null: the function given to score_by
+    void (*staged)(const kernels::ScoreArgs<T>&);
+  };
+  const Scoring* scoring;
+  Way usual, exact;  // see Scoring
+  bool values_direct;
   void (*weigh)(const kernels::WeighArgs<T>&);
   void (*pool)(const kernels::PoolArgs<T>&);
   void (*pool_staged)(const kernels::PoolArgs<T>&);
@@ -51,8 +61,11 @@ struct Strategy {
   // Heads fastest where a table of pairs is shared by heads, so that it is put in panel order once for all of them.
   bool share_pairs;
 
-  std::int64_t tasks(const Problem& problem) const { return problem.B * units * groups * chunks; }
-  std::int64_t query_width(const Problem& problem) const { return rounded(problem.D); }
+  std::int64_t tasks(const Problem& problem) const {
+    return problem.B * units * divide_up(groups, run_groups) * chunks;
+  }
+  std::int64_t query_width(const ScoreWay& way) const { return rounded(way.width); }
+  std::int64_t max_query_width() const { return rounded(scoring->max_width()); }
   std::int64_t value_width(const Problem& problem) const { return rounded(problem.Dv); }
 
  private:
@@ -61,7 +74,8 @@ struct Strategy {
 
 // The choice depends on Tq, the widths, dtypes, options and the instruction set; never on B, H, Tk, lengths or threads,
 // so that a sequence's result does not depend on what else is in the call.
+// `scoring` must outlive it.
 template <class T>
-Strategy<T> choose_strategy(const Problem& problem);
+Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring);
 
 }  // namespace qkv

@@ -21,19 +21,41 @@ struct Workspace {
     const bool masked = problem.mask.has_pairs() || problem.mask.has_ranges();
     const std::int64_t strip = s.panel->strip, strips = divide_up(problem.Dv, strip);
     block = divide_up(s.block_keys, kernels::decode_pad) * kernels::decode_pad;
-    panel_queries = lanes * s.query_width(problem);
+    const Weighing& weighing = problem.weighing;
+    const std::int64_t width = s.scoring->max_width();
+    panel_queries = lanes * s.max_query_width();
     panel_sums = s.max_rows * s.value_width(problem);
     queries = take<T>(group * panel_queries);
     sums = take<T>(group * panel_sums);
     for (T** per_row : {&max, &sum}) *per_row = take<T>(group * lanes);
-    for (T** per_row : {&rescale, &factors, &row_max, &positions, &slopes, &begins, &ends}) *per_row = take<T>(lanes);
+    if (problem.want_entropy || problem.want_effective) entropy = take<T>(group * lanes);
+    for (T** per_row : {&rescale, &factors, &row_max, &positions, &slopes, &begins, &ends, &per_row_scale}) {
+      *per_row = take<T>(lanes);
+    }
+    hidden = take<T>(s.scoring->parameters->hidden_width());
+    if (weighing.kept > 0) {
+      best_scores = take<T>(group * lanes * weighing.kept);
+      best_indices = take<std::int64_t>(group * lanes * weighing.kept);
+      best_counts = take<std::int32_t>(group * lanes);
+      thresholds = take<T>(group * lanes);
+      places = take<std::int32_t>(block * lanes);
+    }
+    if (problem.dropping.threshold != 0) row_keys = take<std::uint64_t>(lanes);
+    if (problem.want_mass && !s.decode && weighing.family != Family::selection) {
+      mass_blocks = divide_up(problem.Tk, s.block_keys);
+      mass_weights = take<T>(group * mass_blocks * block * lanes);
+      mass_references = take<T>(group * mass_blocks * lanes);
+      mass_spans = take<KeyRange>(group * mass_blocks);
+    }
+    if (problem.want_mass && !s.decode) mass = take<T>(problem.Tk * s.vector);
     first = take<std::int64_t>(group * lanes);
     last = take<std::int64_t>(group * lanes);
     scores = take<T>(block * lanes);
-    if (!s.keys_direct || masked) keys = take<T>(block * problem.D);
+    const bool direct = s.usual.direct && (s.scoring->needs_exact.empty() || s.exact.direct);
+    if (!direct || masked) keys = take<T>(block * width);
     strip_stride = block * strip;
     if (!s.decode || !s.values_direct || masked) values = take<T>(strips * strip_stride);
-    row = take<T>(std::max(s.max_rows * problem.D, problem.Dv));
+    row = take<T>(std::max(s.max_rows * width, problem.Dv));
     if (masked) {
       shadow = take<T>(block * lanes);
       selected_weights = take<T>(block);
@@ -59,9 +81,20 @@ struct Workspace {
   T* queries;                     // per panel of the group: packed and scaled
   T* sums;                        // per panel: [rows][value width]
   T *max, *sum;                   // per panel: the state of weigh
-  T *rescale, *factors, *row_max, *positions, *slopes, *begins, *ends;  // of the panel in hand, per lane
-  std::int64_t *first, *last;                                           // per panel: the range of keys of each row
-  T* scores;                                                            // the block in hand
+  T* entropy = nullptr;           // per panel: the same
+  T *rescale, *factors, *row_max, *positions, *slopes, *begins, *ends,
+      *per_row_scale;        // of the panel in hand, per lane
+  T* hidden;                 // additive's weights, in the unit of scores
+  T* best_scores = nullptr;  // per panel and row: see Selection
+  std::int64_t* best_indices = nullptr;
+  std::int32_t *best_counts = nullptr, *places = nullptr;
+  T* thresholds = nullptr;
+  std::uint64_t* row_keys = nullptr;  // of the panel in hand: see kernels::DropArgs
+  std::int64_t mass_blocks = 0;       // see Mass
+  T *mass_weights = nullptr, *mass_references = nullptr, *mass = nullptr;
+  KeyRange* mass_spans = nullptr;
+  std::int64_t *first, *last;            // per panel: the range of keys of each row
+  T* scores;                             // the block in hand
   T *keys = nullptr, *values = nullptr;  // the block's keys and values, where they are not read in place
   T* row;                                // one panel's rows in plain order
   T* shadow = nullptr;                   // which pairs of the block are excluded

@@ -89,6 +89,64 @@ void scale(const T* source, int count, T factor, T* target) {
   for (; i < count; ++i) target[i] = source[i] * factor;
 }
 
+template <class T>
+T centred(const T* source, const T* centre, const T* factors, int count, T* target) {
+  const Tag<T> d;
+  constexpr int L = lanes_of<T>;
+  auto even = hn::Zero(d), odd = hn::Zero(d);
+  int i = 0;
+  const auto step = [&](Vec<T>& sum) {
+    auto x = hn::LoadU(d, source + i);
+    if (centre != nullptr) x = hn::Sub(x, hn::LoadU(d, centre + i));
+    if (factors != nullptr) x = hn::Mul(x, hn::LoadU(d, factors + i));
+    sum = hn::MulAdd(x, x, sum);
+    hn::StoreU(x, d, target + i);
+    i += L;
+  };
+  while (i + 2 * L <= count) {
+    step(even);
+    step(odd);
+  }
+  if (i + L <= count) step(even);
+  T rest = 0;
+  for (; i < count; ++i) {
+    T x = source[i];
+    if (centre != nullptr) x -= centre[i];
+    if (factors != nullptr) x *= factors[i];
+    rest += x * x;
+    target[i] = x;
+  }
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd))) + rest;
+}
+
+template <class T>
+void exponentials(const T* source, std::int64_t count, T factor, T* target) {
+  const Tag<T> d;
+  constexpr int L = lanes_of<T>;
+  const auto f = hn::Set(d, factor);
+  std::int64_t i = 0;
+  for (; i + 4 * L <= count; i += 4 * L) {
+    Vec<T> x[4];
+    for (int v = 0; v < 4; ++v) x[v] = hn::Mul(hn::LoadU(d, source + i + v * L), f);
+    exp2(d, x);
+    for (int v = 0; v < 4; ++v) hn::StoreU(x[v], d, target + i + v * L);
+  }
+  for (; i < count; ++i) target[i] = hn::GetLane(exp2(d, hn::Set(d, source[i] * factor)));
+}
+
+template <class T>
+T largest(const T* values, std::int64_t count) {
+  const Tag<T> d;
+  auto highest = hn::Zero(d);
+  std::int64_t i = 0;
+  for (; i + lanes_of<T> <= count; i += lanes_of<T>) {
+    highest = max_of_numbers(highest, hn::Abs(hn::LoadU(d, values + i)));
+  }
+  T rest = hn::GetLane(hn::MaxOfLanes(d, highest));
+  for (; i < count; ++i) rest = std::max(rest, std::abs(values[i]));
+  return rest;
+}
+
 // x * 0 is 0 for finite x and NaN for the others, and NaN survives a sum.
 template <class T>
 bool finite(const T* values, std::int64_t count) {
@@ -106,7 +164,8 @@ bool finite(const T* values, std::int64_t count) {
 }
 
 template <class T>
-constexpr RowKernels<T> row_table = {add_bias<T>, exclude<T>, survey<T>, scale<T>, finite<T>};
+constexpr RowKernels<T> row_table = {add_bias<T>, exclude<T>,      survey<T>,  scale<T>,
+                                     centred<T>,  exponentials<T>, largest<T>, finite<T>};
 
 }  // namespace
 }  // namespace qkv::kernels::HWY_NAMESPACE

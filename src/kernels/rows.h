@@ -22,6 +22,13 @@ struct RowKernels {
   unsigned (*survey)(const T* row, int count, T* seen);
   // target[i] = source[i] * factor
   void (*scale)(const T* source, int count, T factor, T* target);
+  // target[i] = (source[i] - centre[i]) * factors[i], where centre or factors may be null (0, 1); returns the sum of
+  // the targets' squares.
+  T (*centred)(const T* source, const T* centre, const T* factors, int count, T* target);
+  // target[i] = 2^(source[i] * factor), for arguments below 127 (float), 1023 (double).
+  void (*exponentials)(const T* source, std::int64_t count, T factor, T* target);
+  // The largest magnitude; NaN is passed over.
+  T (*largest)(const T* values, std::int64_t count);
   // Whether all are finite.
   bool (*finite)(const T* values, std::int64_t count);
 };

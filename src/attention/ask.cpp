@@ -1,0 +1,155 @@
+// attention/ask.cpp: makes room for results, and runs a call.
+#include "attention/ask.h"
+
+#include <initializer_list>
+#include <string>
+
+#include <qkv/error.h>
+#include <qkv/isa.h>
+
+#include "attention/forward.h"
+#include "attention/strategy.h"
+#include "base/message.h"
+
+namespace qkv {
+namespace {
+
+// A result's view as [B, H, Tq, last], with the axes its rank lacks.
+MutableView result_view(const MutableView& view, const Shape& shape, Dtype dtype, int last_axes, const Problem& p,
+                        const char* name) {
+  if (!view) return {};
+  if (!(view.shape() == shape)) {
+    throw ShapeError(message(p.operation, ": ", name, " of shape ", view.shape().text(), " must be ", shape.text()));
+  }
+  if (view.dtype() != dtype) {
+    throw DtypeError(message(p.operation, ": ", name, " must be ", name_of(dtype), ", not ", name_of(view.dtype())));
+  }
+  const int own = view.rank(), full = 2 + last_axes;
+  Strides strides = {};
+  std::int64_t extents[4] = {p.B, p.H, 1, 1};
+  for (int axis = 0; axis < last_axes; ++axis) {
+    extents[2 + axis] = shape[own - last_axes + axis];
+    strides[static_cast<std::size_t>(2 + axis)] = view.stride(own - last_axes + axis);
+  }
+  if (own > last_axes) strides[0] = view.stride(0);
+  if (own == full) strides[1] = view.stride(1);
+  return MutableView(view.data(), dtype, Shape(std::span<const std::int64_t>(extents, static_cast<std::size_t>(full))),
+                     strides);
+}
+
+Results checked_results(const Problem& p, const AttendInto& into, const MutableView& state, const MutableView& index) {
+  if (!into.out) throw ShapeError(message(p.operation, ": out must be given, of shape ", p.shape({p.Tq, p.Dv}).text()));
+  const auto together = [&](bool given, bool wanted, const char* view, const char* option) {
+    if (given == wanted) return;
+    throw OptionError(
+        message(p.operation, ": into.", view, " and options.", option, " go together; one is given without the other"));
+  };
+  together(static_cast<bool>(into.scores), p.want_scores != ScoreStage::none, "scores", "want_scores");
+  together(static_cast<bool>(into.row_weights), !p.want_rows.empty(), "row_weights", "want_rows");
+  together(static_cast<bool>(into.top_weights), p.want_top > 0, "top_weights", "want_top");
+  const Shape pairs = p.shape({p.Tq, p.Tk}), each = p.shape({p.Tq}), top = p.shape({p.Tq, p.want_top});
+  Results to;
+  to.out = result_view(into.out, p.shape({p.Tq, p.Dv}), p.out_dtype, 2, p, "out");
+  to.weights = result_view(into.weights, pairs, p.compute, 2, p, "weights");
+  to.scores = result_view(into.scores, pairs, p.compute, 2, p, "scores");
+  to.row_weights = result_view(into.row_weights, p.shape({static_cast<std::int64_t>(p.want_rows.size()), p.Tk}),
+                               p.compute, 2, p, "row_weights");
+  to.top_weights = result_view(into.top_weights, top, p.compute, 2, p, "top_weights");
+  to.top_indices = result_view(into.top_indices, top, Dtype::int64, 2, p, "top_indices");
+  to.lse = result_view(into.lse, each, p.compute, 1, p, "lse");
+  to.entropy = result_view(into.entropy, each, p.compute, 1, p, "entropy");
+  to.effective = result_view(into.effective, each, p.compute, 1, p, "effective");
+  to.mass = result_view(into.mass, p.shape({p.Tk}), p.compute, 1, p, "mass");
+  to.state = result_view(state, each, p.compute, 1, p, "state");
+  to.index = result_view(index, each, Dtype::int64, 1, p, "index");
+  return to;
+}
+
+void run(const Problem& problem, const Scoring& scoring, const Results& results) {
+  if (problem.compute == Dtype::float64) {
+    forward(problem, choose_strategy<double>(problem, scoring), results);
+  } else {
+    forward(problem, choose_strategy<float>(problem, scoring), results);
+  }
+}
+
+template <class T>
+Plan plan_with(const Problem& problem, const Scoring& scoring) {
+  const Strategy<T> strategy = choose_strategy<T>(problem, scoring);
+  Plan plan;
+  plan.kernel = strategy.decode ? "decode" : "panel";
+  plan.why = strategy.decode
+                 ? message("Tq = ", problem.Tq, " is at most 4: keys and values are read once, in order, from memory")
+                 : message("Tq = ", problem.Tq, " fills panels of ", strategy.max_lanes, " queries");
+  if (strategy.share_pairs) plan.why += "; what the mask says pair by pair is put in panel order once for all heads";
+  if (const std::int64_t heads = scoring.exact_heads(); heads > 0) {
+    plan.why += message("; ", heads, " of ", problem.B * problem.H, " heads ",
+                        problem.score.kind == Score::Kind::gaussian
+                            ? "go by distances: their keys or queries lie so far apart that norms would cancel badly"
+                            : "go by tanh: the exponentials of their projections would overflow");
+  }
+  plan.isa = std::string(name_of(current_isa()));
+  plan.panel = strategy.max_rows;
+  plan.block = strategy.block_keys;
+  plan.tasks = strategy.tasks(problem);
+  plan.threads = useful_threads(problem, strategy);
+  plan.peak_bytes = forward_bytes(problem, strategy, plan.threads) + scoring.bytes();
+  return plan;
+}
+
+}  // namespace
+
+Attended ask(const Problem& p, const Scoring& scoring) {
+  Attended result;
+  result.out = Tensor(p.shape({p.Tq, p.Dv}), p.out_dtype);
+  const auto make = [&](bool wanted, Tensor& tensor, std::initializer_list<std::int64_t> last, Dtype dtype) {
+    if (wanted) tensor = Tensor(p.shape(last), dtype);
+  };
+  make(p.want_lse, result.lse, {p.Tq}, p.compute);
+  make(p.want_weights, result.weights, {p.Tq, p.Tk}, p.compute);
+  make(!p.want_rows.empty(), result.row_weights, {static_cast<std::int64_t>(p.want_rows.size()), p.Tk}, p.compute);
+  make(p.want_scores != ScoreStage::none, result.scores, {p.Tq, p.Tk}, p.compute);
+  make(p.want_mass, result.mass, {p.Tk}, p.compute);
+  make(p.want_top > 0, result.top_weights, {p.Tq, p.want_top}, p.compute);
+  make(p.want_top > 0, result.top_indices, {p.Tq, p.want_top}, Dtype::int64);
+  make(p.want_entropy, result.entropy, {p.Tq}, p.compute);
+  make(p.want_effective, result.effective, {p.Tq}, p.compute);
+  make(p.state_kind != PartialState::none, result.state, {p.Tq}, p.compute);
+  make(p.state_kind == PartialState::best, result.index, {p.Tq}, Dtype::int64);
+  result.state_kind = p.state_kind;
+  const AttendInto into{result.out,  result.lse,         result.weights,     result.scores,  result.row_weights,
+                        result.mass, result.top_weights, result.top_indices, result.entropy, result.effective};
+  run(p, scoring, checked_results(p, into, result.state, result.index));
+  return result;
+}
+
+void ask_into(const Problem& problem, const Scoring& scoring, const AttendInto& into) {
+  run(problem, scoring, checked_results(problem, into, {}, {}));
+}
+
+Plan plan_ask(const Problem& problem, const Scoring& scoring) {
+  return problem.compute == Dtype::float64 ? plan_with<double>(problem, scoring) : plan_with<float>(problem, scoring);
+}
+
+AttendOptions with_places(const AttendOptions& options, const AttendInto& into, const char* operation) {
+  AttendOptions with = options;
+  if (options.want_partial) throw OptionError(message(operation, ": want_partial is for attend"));
+  if (!options.out_dtype && into.out) with.out_dtype = into.out.dtype();
+  with.want_lse = static_cast<bool>(into.lse);
+  with.want_weights = static_cast<bool>(into.weights);
+  with.want_mass = static_cast<bool>(into.mass);
+  with.want_entropy = static_cast<bool>(into.entropy);
+  with.want_effective = static_cast<bool>(into.effective);
+  return with;
+}
+
+AttendOptions with_score(const AttendOptions& options, const Score& score, const char* operation) {
+  if (options.score.kind != Score().kind) {
+    throw OptionError(message(operation, ": options.score must be left as it is; the score is that of the keys"));
+  }
+  AttendOptions with = options;
+  with.score = score;
+  return with;
+}
+
+}  // namespace qkv

@@ -1,0 +1,213 @@
+// attention/key_form.cpp: normalises, centres or projects keys, once for all who ask.
+#include "attention/key_form.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include <qkv/error.h>
+
+#include "attention/form_rows.h"
+#include "attention/load.h"
+#include "base/message.h"
+#include "base/parallel.h"
+
+namespace qkv {
+namespace {
+
+// Keys that the centre is the mean of, at most: it need not be exact, only near.
+constexpr std::int64_t centre_keys = 256;
+
+template <class T>
+class Former {
+ public:
+  Former(KeyForm& form, const View& k, const VisibleRuns& runs, int threads)
+      : form_(form), k_(k), runs_(runs), threads_(threads), group_(k.extent(1) == 0 ? 1 : form.heads / k.extent(1)) {}
+
+  void make(bool new_centres) {
+    const std::int64_t B = k_.extent(0), D = k_.extent(3);
+    const bool additive = form_.score.kind == Score::Kind::additive;
+    const bool cosine = form_.score.kind == Score::Kind::cosine;
+    const bool gaussian = form_.score.kind == Score::Kind::gaussian;
+    const std::int64_t width = additive ? form_.parameters.hidden_width() : gaussian ? D + 2 : D;
+    form_.keys = Tensor(Shape{B, form_.heads, k_.extent(2), width}, form_.compute);
+    form_.largest.assign(static_cast<std::size_t>(B * form_.heads), 0);
+    const bool centred = !additive && !cosine;
+    if (centred && new_centres) form_.centres = Tensor(Shape{B, form_.heads, D}, form_.compute);
+    for (std::int64_t h = 0; additive && h < form_.parameters.key_weights.shape()[0]; ++h) {
+      key_matrices_.emplace_back(of_head(form_.parameters.key_weights, h).swapped(0, 1));
+    }
+    parallel_for(B * form_.heads, threads_, [&](std::int64_t i) {
+      const std::int64_t b = i / form_.heads, h = i % form_.heads;
+      if (additive) return project(b, h);
+      if (centred && new_centres) find_centre(b, h);
+      cosine ? normalize(b, h) : centre(b, h);
+    });
+  }
+
+ private:
+  const std::vector<KeyRange>& runs(std::int64_t b, std::int64_t h) const {
+    return runs_[static_cast<std::size_t>(b * k_.extent(1) + h / group_)];
+  }
+  std::int64_t row_at(std::int64_t b, std::int64_t h, std::int64_t j) const {
+    return b * k_.stride(0) + h / group_ * k_.stride(1) + j * k_.stride(2);
+  }
+  T* keys(std::int64_t b, std::int64_t h) const {
+    return form_.keys.view().as<T>() + (b * form_.heads + h) * k_.extent(2) * form_.keys.shape()[3];
+  }
+  T* centre_of(std::int64_t b, std::int64_t h) const {
+    return form_.centres.view().as<T>() + (b * form_.heads + h) * k_.extent(3);
+  }
+
+  // Calls each(key, row of T) for visible keys, every step-th.
+  template <class Each>
+  void for_each_key(std::int64_t b, std::int64_t h, std::int64_t step, Each each) const {
+    const bool direct = k_.dtype() == dtype_of<T> && k_.stride(3) == 1;
+    std::vector<T> row(direct ? 0 : static_cast<std::size_t>(k_.extent(3)));
+    std::int64_t count = 0;
+    for (const KeyRange& run : runs(b, h)) {
+      for (std::int64_t j = run.first; j < run.last; ++j) {
+        if (count++ % step != 0) continue;
+        if (direct) {
+          each(j, k_.as<T>() + row_at(b, h, j));
+        } else {
+          load_row(k_, row_at(b, h, j), k_.stride(3), k_.extent(3), row.data());
+          each(j, row.data());
+        }
+      }
+    }
+  }
+
+  // The mean of finite keys; keys that are not finite must not reach those that do not see them.
+  void find_centre(std::int64_t b, std::int64_t h) {
+    const auto D = static_cast<std::size_t>(k_.extent(3));
+    std::vector<double> sum(D, 0.0);
+    std::int64_t visible = 0, count = 0;
+    for (const KeyRange& run : runs(b, h)) visible += run.last - run.first;
+    for_each_key(b, h, std::max<std::int64_t>(1, visible / centre_keys), [&](std::int64_t, const T* row) {
+      for (std::size_t c = 0; c < D; ++c) {
+        if (!std::isfinite(row[c])) return;
+      }
+      for (std::size_t c = 0; c < D; ++c) sum[c] += static_cast<double>(row[c]);
+      ++count;
+    });
+    T* to = centre_of(b, h);
+    for (std::size_t c = 0; c < D && count > 0; ++c) to[c] = static_cast<T>(sum[c] / static_cast<double>(count));
+  }
+
+  void centre(std::int64_t b, std::int64_t h) {
+    const std::int64_t D = k_.extent(3), width = form_.keys.shape()[3];
+    const T* factors = coordinate_factors<T>(form_.parameters, h);
+    double largest = 0;
+    T* to = keys(b, h);
+    for_each_key(b, h, 1, [&](std::int64_t j, const T* row) {
+      const T square =
+          kernels::row_kernels<T>().centred(row, centre_of(b, h), factors, static_cast<int>(D), to + j * width);
+      if (std::isfinite(square)) largest = std::max(largest, static_cast<double>(square));
+      if (width == D) return;
+      to[j * width + D] = square * T(-0.5);
+      to[j * width + D + 1] = 1;
+    });
+    form_.largest[static_cast<std::size_t>(b * form_.heads + h)] = largest;
+  }
+
+  void normalize(std::int64_t b, std::int64_t h) {
+    const std::int64_t D = k_.extent(3);
+    T* to = keys(b, h);
+    for_each_key(b, h, 1, [&](std::int64_t j, const T* row) { normalize_row(row, D, to + j * D); });
+  }
+
+  void project(std::int64_t b, std::int64_t h) {
+    const std::int64_t E = form_.parameters.hidden_width();
+    const PackedMatrix& weights = key_matrices_[key_matrices_.size() == 1 ? 0 : static_cast<std::size_t>(h)];
+    T* to = keys(b, h);
+    double largest = 0;
+    for (const KeyRange& run : runs(b, h)) {
+      project_rows<T>(k_, row_at(b, h, run.first), run.last - run.first, weights, to + run.first * E);
+      largest = std::max(largest, largest_magnitude(to + run.first * E, (run.last - run.first) * E));
+    }
+    form_.largest[static_cast<std::size_t>(b * form_.heads + h)] = largest;
+    if (largest > largest_projection) return;
+    for (const KeyRange& run : runs(b, h)) {
+      exponentiate(to + run.first * E, (run.last - run.first) * E, to + run.first * E);
+    }
+  }
+
+  KeyForm& form_;
+  const View& k_;
+  const VisibleRuns& runs_;
+  int threads_;
+  std::int64_t group_;                      // heads of the form per key head
+  std::vector<PackedMatrix> key_matrices_;  // additive's Wk^T
+};
+
+void make_keys(KeyForm& form, const View& k, const VisibleRuns& runs, int threads, bool new_centres) {
+  if (!form.makes_keys()) return;
+  if (form.compute == Dtype::float64) {
+    Former<double>(form, k, runs, threads).make(new_centres);
+  } else {
+    Former<float>(form, k, runs, threads).make(new_centres);
+  }
+}
+
+}  // namespace
+
+bool may_change_keys(const Score& score) {
+  return score.kind == Score::Kind::cosine || score.kind == Score::Kind::additive ||
+         score.kind == Score::Kind::gaussian || (score.is_kernel() && score.bandwidths);
+}
+
+bool KeyForm::makes_keys() const {
+  return may_change_keys(score) && (score.kind <= Score::Kind::gaussian || parameters.by_coordinate);
+}
+
+std::int64_t KeyForm::bytes() const {
+  std::int64_t bytes = parameters.bytes();
+  for (const Tensor* tensor : {&keys, &centres}) {
+    bytes += tensor->elements() * static_cast<std::int64_t>(size_of(tensor->dtype()));
+  }
+  for (const PackedMatrix& matrix : query_matrices) {
+    bytes += matrix.panels().elements() * static_cast<std::int64_t>(size_of(matrix.dtype()));
+  }
+  return bytes;
+}
+
+KeyForm make_key_form(const View& k, const Score& score, Dtype compute, const VisibleRuns& runs, int threads,
+                      const char* operation) {
+  KeyForm form;
+  form.score = score;
+  form.compute = compute;
+  form.parameters = resolve_parameters(score, k.extent(3), compute, operation);
+  const ScoreParameters& parameters = form.parameters;
+  const Tensor& queries_by = score.kind == Score::Kind::bilinear ? parameters.matrix : parameters.query_weights;
+  for (std::int64_t h = 0; queries_by && h < queries_by.shape()[0]; ++h) {
+    const View matrix = of_head(queries_by, h);
+    form.query_matrices.emplace_back(score.kind == Score::Kind::bilinear ? matrix : matrix.swapped(0, 1));
+  }
+  const Tensor& keys_by = score.kind == Score::Kind::additive ? parameters.key_weights : parameters.inverse_bandwidths;
+  const bool by_head =
+      keys_by && keys_by.shape()[0] > 1 && (score.kind == Score::Kind::additive || parameters.by_coordinate);
+  form.heads = by_head ? parameters.heads : k.extent(1);
+  if (by_head && form.heads % std::max<std::int64_t>(k.extent(1), 1) != 0) {
+    throw ShapeError(message(operation, ": the score's parameters have ", form.heads,
+                             " heads, which is no multiple of the Hk = ", k.extent(1), " of k ", k.shape().text()));
+  }
+  make_keys(form, k, runs, threads, true);
+  form.shown = form.keys;
+  return form;
+}
+
+KeyForm extend_key_form(const KeyForm& form, const View& k, const VisibleRuns& runs, int threads,
+                        const char* operation) {
+  KeyForm more;
+  more.score = form.score;
+  more.compute = form.compute;
+  more.parameters = resolve_parameters(form.score, k.extent(3), form.compute, operation);
+  more.heads = form.heads;
+  if (form.centres) more.centres = form.centres.clone();
+  make_keys(more, k, runs, threads, false);
+  return more;
+}
+
+}  // namespace qkv
