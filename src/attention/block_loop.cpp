@@ -87,9 +87,8 @@ void BlockLoop<T>::set_score_parameters() {
     hidden_sum_ = static_cast<T>(sum);
   }
   if (way_->score->kind == ScoreWay::Kind::distance) {
-    const View bandwidths = of_head(parameters.inverse_bandwidths, head());
-    const T inverse = parameters.by_coordinate ? T(1) : *bandwidths.as<T>();
-    std::fill_n(w_.per_row_scale, strategy_.max_lanes, inverse * inverse);
+    const T inverse = parameters.inverse_squares ? *of_head(parameters.inverse_squares, head()).template as<T>() : T(1);
+    std::fill_n(w_.per_row_scale, strategy_.max_lanes, inverse);
   }
 }
 
@@ -394,7 +393,17 @@ void BlockLoop<T>::pool_block(int p, const MutableView& out) {
   const Panel& panel = group_.panel(p);
   const Part& part = sight_.part(p);
   Progress& progress = progress_[static_cast<std::size_t>(p)];
-  if (problem_.weighing.kept > 0) selection_.add(p, panel, scores_, part.keys, part.first);
+  if (problem_.weighing.kept > 0) {
+    const T* candidates = scores_;
+    if (problem_.weighing.family == Family::linear && mark_excluded(p)) {
+      // What is excluded is 0 here, and has no place among the best.
+      for (int i = 0; i < part.keys * panel.lanes; ++i) {
+        if (w_.shadow[i] != minus_infinity<T>) w_.shadow[i] = scores_[i];
+      }
+      candidates = w_.shadow;
+    }
+    selection_.add(p, panel, candidates, part.keys, part.first);
+  }
   if (problem_.weighing.family == Family::selection) {
     progress = Progress::started;
     return;

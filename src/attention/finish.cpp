@@ -39,13 +39,13 @@ void Finish<T>::write(const PanelResult<T>& result, int p, Mass<T>* mass) {
   for (int r = 0; r < result.panel.rows(); ++r) {
     const RowOf row = result.row(r);
     RowBest<T> best = result.best_of(r);
-    if (best.room > 0) best.sort();
     RowKind& kind = kinds[static_cast<std::size_t>(r)];
     if (selects) {
       kind = kind_of(best, result.started, row);
     } else if (!result.finished) {
       kind = kind_of(result.max[r], result.sum[r], result.started, row);
     }
+    if (best.room > 0 && kind == RowKind::regular) complete(best, row);
     RowNumbers numbers{quiet_nan<double>, quiet_nan<double>, quiet_nan<T>};
     if (kind == RowKind::empty) {
       numbers = {-infinity<double>, 0, T(0)};
@@ -82,6 +82,7 @@ template <class T>
 typename Finish<T>::RowKind Finish<T>::kind_of(RowBest<T>& best, bool started, const RowOf& row) const {
   const Weighing& weighing = problem_.weighing;
   if (best.is_nan()) return RowKind::nan;
+  if (weighing.hard && *best.count > 1) best.sort();
   if (*best.count == 0) {
     // All scores that the row sees, if any, are -inf.
     const std::int64_t first = started && !weighing.compact ? sight_.first_seen(row) : -1;
@@ -91,6 +92,25 @@ typename Finish<T>::RowKind Finish<T>::kind_of(RowBest<T>& best, bool started, c
   }
   const bool below = weighing.minimum && static_cast<double>(best.scores[0]) < *weighing.minimum;
   return below ? RowKind::empty : RowKind::regular;
+}
+
+// Sorts the best scores. Where there is room left, scores of -inf come last; but a compact kernel's 0 excludes.
+template <class T>
+void Finish<T>::complete(RowBest<T>& best, const RowOf& row) const {
+  if (best.is_nan()) return;
+  best.sort();
+  const bool compact = problem_.weighing.compact;
+  while (compact && problem_.weighing.kernel_values && *best.count > 0 && best.scores[*best.count - 1] == T(0)) {
+    --*best.count;
+  }
+  if (compact || *best.count == best.room) return;
+  const std::vector<std::int64_t> there(best.indices, best.indices + *best.count);
+  sight_.for_each_seen(row, [&](std::int64_t key) {
+    if (std::find(there.begin(), there.end(), key) != there.end()) return true;
+    best.scores[*best.count] = -infinity<T>;
+    best.indices[*best.count] = key;
+    return ++*best.count < best.room;
+  });
 }
 
 template <class T>
@@ -128,6 +148,7 @@ T Finish<T>::best_weight(const PanelResult<T>& result, int r, std::int64_t rank,
   const Weighing& weighing = problem_.weighing;
   const RowBest<T> best = result.best_of(r);
   if (weighing.family == Family::linear) return best.scores[rank] * factor;
+  if (weighing.family == Family::exponential && best.scores[rank] == -infinity<T>) return T(0);
   if (weighing.family == Family::exponential) return std::exp2(best.scores[rank] - result.max[r]) * factor;
   if (rank >= weighing.selected) return T(0);
   return weighing.hard ? T(1) : std::exp(best.scores[rank] - best.scores[0]) * factor;

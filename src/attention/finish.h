@@ -65,6 +65,7 @@ class Finish {
 
   RowKind kind_of(T max, T sum, bool started, const RowOf& row) const;
   RowKind kind_of(RowBest<T>& best, bool started, const RowOf& row) const;
+  void complete(RowBest<T>& best, const RowOf& row) const;
   RowNumbers numbers(const PanelResult<T>& result, int r) const;
   RowNumbers weigh_best(const RowBest<T>& best) const;
   T best_weight(const PanelResult<T>& result, int r, std::int64_t rank, T factor) const;

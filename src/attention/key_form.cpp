@@ -186,8 +186,7 @@ KeyForm make_key_form(const View& k, const Score& score, Dtype compute, const Vi
     form.query_matrices.emplace_back(score.kind == Score::Kind::bilinear ? matrix : matrix.swapped(0, 1));
   }
   const Tensor& keys_by = score.kind == Score::Kind::additive ? parameters.key_weights : parameters.inverse_bandwidths;
-  const bool by_head =
-      keys_by && keys_by.shape()[0] > 1 && (score.kind == Score::Kind::additive || parameters.by_coordinate);
+  const bool by_head = keys_by && keys_by.shape()[0] > 1;
   form.heads = by_head ? parameters.heads : k.extent(1);
   if (by_head && form.heads % std::max<std::int64_t>(k.extent(1), 1) != 0) {
     throw ShapeError(message(operation, ": the score's parameters have ", form.heads,

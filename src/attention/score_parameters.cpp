@@ -58,8 +58,8 @@ struct Resolver {
     };
     if (!score.bandwidths) {
       if (!(score.bandwidth > 0) || !std::isfinite(score.bandwidth)) refuse(score.bandwidth);
-      const double inverse = 1 / score.bandwidth;
-      to.inverse_bandwidths = Tensor::copy_of(View(&inverse, {1, 1}), compute);
+      const double inverse = 1 / (score.bandwidth * score.bandwidth);
+      to.inverse_squares = Tensor::copy_of(View(&inverse, {1, 1}), compute);
       return;
     }
     Tensor sigma = with_heads(score.bandwidths, 1, "bandwidth", "[D] or [1]");
@@ -73,8 +73,9 @@ struct Resolver {
     for (const double value : doubles.values<double>()) {
       if (!(value > 0) || !std::isfinite(value)) refuse(value);
     }
-    for (double& value : doubles.values<double>()) value = 1 / value;
-    to.inverse_bandwidths = Tensor::copy_of(View(doubles.values<double>(), sigma.shape()), compute);
+    for (double& value : doubles.values<double>()) value = to.by_coordinate ? 1 / value : 1 / (value * value);
+    (to.by_coordinate ? to.inverse_bandwidths : to.inverse_squares) =
+        Tensor::copy_of(View(doubles.values<double>(), sigma.shape()), compute);
   }
 
   void additive(const Score& score, std::int64_t Dk) {
@@ -94,7 +95,7 @@ struct Resolver {
 
 std::int64_t ScoreParameters::bytes() const {
   std::int64_t bytes = 0;
-  for (const Tensor* tensor : {&matrix, &query_weights, &key_weights, &hidden, &inverse_bandwidths}) {
+  for (const Tensor* tensor : {&matrix, &query_weights, &key_weights, &hidden, &inverse_bandwidths, &inverse_squares}) {
     bytes += tensor->elements() * static_cast<std::int64_t>(size_of(tensor->dtype()));
   }
   return bytes;

@@ -33,8 +33,7 @@ class Former {
   // Largest, per (batch, head): what KeyForm::largest is for keys.
   void gaussian() {
     for_each_rows([&](std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t last) {
-      const T inverse = inverse_bandwidth(h);
-      const T factor = form_.parameters.by_coordinate ? T(1) : inverse * inverse;
+      const T factor = inverse_square(h);
       double largest = 0;
       for_each_row(b, h, first, last, [&](const T* row, T* to) {
         const std::int64_t D = p_.D;
@@ -48,8 +47,8 @@ class Former {
     });
     for (std::int64_t b = 0; b < p_.B; ++b) {
       for (std::int64_t h = 0; h < p_.H; ++h) {
-        const double inverse = form_.parameters.by_coordinate ? 1 : static_cast<double>(inverse_bandwidth(h));
-        const double largest = std::max(largest_query(b, h), largest_key(b, h)) * inverse * inverse;
+        const double largest =
+            std::max(largest_query(b, h), largest_key(b, h)) * static_cast<double>(inverse_square(h));
         if (static_cast<double>(std::numeric_limits<T>::epsilon()) * largest > tolerated_rounding) need_exact(b, h);
       }
     }
@@ -157,7 +156,10 @@ class Former {
   T* row(std::int64_t b, std::int64_t h, std::int64_t i) const {
     return queries_ + ((b * p_.H + h) * p_.Tq + i) * width_;
   }
-  T inverse_bandwidth(std::int64_t h) const { return *of_head(form_.parameters.inverse_bandwidths, h).as<T>(); }
+  T inverse_square(std::int64_t h) const {
+    const Tensor& squares = form_.parameters.inverse_squares;
+    return squares ? *of_head(squares, h).as<T>() : T(1);
+  }
   double largest_query(std::int64_t b, std::int64_t h) const {
     return largest_[static_cast<std::size_t>(b * p_.H + h)];
   }
@@ -281,7 +283,10 @@ Scoring make_scoring(const Problem& problem, std::shared_ptr<const KeyForm> form
 Scoring make_scoring(const Problem& problem) {
   VisibleRuns runs;
   if (may_change_keys(problem.score)) {
-    runs = reads_keys(problem) ? visible_runs(problem) : VisibleRuns(static_cast<std::size_t>(problem.B * problem.Hk));
+    const bool all = problem.want_scores == ScoreStage::scaled || problem.want_scores == ScoreStage::capped;
+    runs = !reads_keys(problem) ? VisibleRuns(static_cast<std::size_t>(problem.B * problem.Hk))
+           : all                ? all_visible(problem.B, problem.Hk, problem.Tk)
+                                : visible_runs(problem);
   }
   return make_scoring(
       problem, std::make_shared<const KeyForm>(
