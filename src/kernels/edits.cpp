@@ -8,8 +8,6 @@
 
 #include <hwy/foreach_target.h>
 
-#include <limits>
-
 #include "kernels/block.h"
 #include "kernels/isa.h"
 #include "kernels/vector-inl.h"
@@ -87,8 +85,10 @@ void softcap(const EditArgs<T>& args) {
 template <class T>
 void add(const EditArgs<T>& args) {
   const Tag<T> d;
-  for_each_vector(args, nothing,
-                  [&](auto score, auto, int at, auto) { return add_or_exclude(score, hn::Load(d, args.added + at)); });
+  const auto excluded = hn::Set(d, args.excluded);
+  for_each_vector(args, nothing, [&](auto score, auto, int at, auto) {
+    return add_or_exclude(score, hn::Load(d, args.added + at), excluded);
+  });
 }
 
 template <class T>
@@ -103,7 +103,7 @@ void alibi(const EditArgs<T>& args) {
 template <class T>
 void limit(const EditArgs<T>& args) {
   const Tag<T> d;
-  const auto excluded = hn::Set(d, -std::numeric_limits<T>::infinity());
+  const auto excluded = hn::Set(d, args.excluded);
   const auto load = [&](int row) { return Two<T>{hn::Load(d, args.begins + row), hn::Load(d, args.ends + row)}; };
   for_each_vector(args, load, [&](auto score, auto key, int, const auto& of) {
     return hn::IfThenElse(hn::And(hn::Ge(key, of.a), hn::Lt(key, of.b)), score, excluded);

@@ -46,12 +46,17 @@ HWY_INLINE V max_of_numbers(V highest, V x) {
   return hn::Max(x, highest);
 }
 
-// score + added, and -inf where added is -inf, whatever the score was: NaN or +inf must not survive exclusion.
+// score + added, and `excluded` where added is -inf, whatever the score was: NaN or +inf must not survive exclusion.
+template <class V>
+HWY_INLINE V add_or_exclude(V score, V added, V excluded) {
+  const hn::DFromV<V> d;
+  const V excludes = hn::Set(d, -std::numeric_limits<hn::TFromD<decltype(d)>>::infinity());
+  return hn::IfThenElse(hn::Eq(added, excludes), excluded, hn::Add(score, added));
+}
 template <class V>
 HWY_INLINE V add_or_exclude(V score, V added) {
   const hn::DFromV<V> d;
-  const V excluded = hn::Set(d, -std::numeric_limits<hn::TFromD<decltype(d)>>::infinity());
-  return hn::IfThenElse(hn::Eq(added, excluded), excluded, hn::Add(score, added));
+  return add_or_exclude(score, added, hn::Set(d, -std::numeric_limits<hn::TFromD<decltype(d)>>::infinity()));
 }
 
 // Constants of 2^x in the format of T.
