@@ -100,10 +100,19 @@ void score(const ScoreArgs<T>& args) {
   });
 }
 
-// Scores become weights; see WeighArgs. A group of 16 keys is a whole number of vectors for any number of rows, so sums
-// and maxima are kept per (key modulo 16, row) and folded at the end.
+// The sum of a row's partial sums, which lie by (key modulo 16, row).
 template <class T>
-void weigh(const WeighArgs<T>& args) {
+HWY_INLINE T folded(T* partial, int lanes, int r) {
+  for (int half = decode_pad / 2; half > 0; half /= 2) {
+    for (int key = 0; key < half; ++key) partial[key * lanes + r] += partial[(key + half) * lanes + r];
+  }
+  return partial[r];
+}
+
+// Scores become weights; see WeighArgs. A group of 16 keys is a whole number of vectors for any number of rows, so sums
+// and maxima are kept per (key modulo 16, row) and folded at the end. For the entropy see panel.cpp.
+template <bool with_entropy, class T>
+void weigh_rows(const WeighArgs<T>& args) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
   constexpr T lowest = -std::numeric_limits<T>::infinity();
@@ -113,6 +122,7 @@ void weigh(const WeighArgs<T>& args) {
 
   HWY_ALIGN T partial[decode_pad * decode_rows];
   HWY_ALIGN T references[decode_pad * decode_rows];
+  HWY_ALIGN T entropies[with_entropy ? decode_pad * decode_rows : 1];
   for (int i = 0; i < group; ++i) partial[i] = lowest;
   for (int at = 0; at < padded; at += group) {
     for (int i = 0; i < group; i += L) {
@@ -126,25 +136,36 @@ void weigh(const WeighArgs<T>& args) {
     // A row that has seen nothing has no maximum to subtract; see panel.cpp.
     const T reference = now == lowest ? T(0) : now;
     args.rescale[r] = hn::GetLane(exp2(d, hn::Set(d, before - reference)));
+    if constexpr (with_entropy) {
+      const T moved = hn::GetLane(bounded_for_exp2(d, hn::Set(d, before - reference)));
+      args.entropy[r] = (args.entropy[r] + args.sum[r] * moved) * args.rescale[r];
+    }
     args.max[r] = now;
     for (int i = r; i < group; i += lanes) references[i] = reference;
   }
   for (int i = 0; i < group; i += L) {
     const auto reference = hn::Load(d, references + i);
-    auto sum = hn::Zero(d);
+    auto sum = hn::Zero(d), entropy = hn::Zero(d);
     for (int at = i; at < padded; at += group) {
-      const auto weight = exp2(d, hn::Sub(hn::Load(d, args.scores + at), reference));
-      sum = hn::Add(sum, weight);
-      hn::Store(weight, d, args.scores + at);
+      const auto logarithm = bounded_for_exp2(d, hn::Sub(hn::Load(d, args.scores + at), reference));
+      Vec<T> weight[1] = {logarithm};
+      exp2_of_bounded(d, weight);
+      sum = hn::Add(sum, weight[0]);
+      if constexpr (with_entropy) entropy = hn::MulAdd(weight[0], logarithm, entropy);
+      hn::Store(weight[0], d, args.scores + at);
     }
     hn::Store(sum, d, partial + i);
+    if constexpr (with_entropy) hn::Store(entropy, d, entropies + i);
   }
   for (int r = 0; r < lanes; ++r) {
-    for (int half = decode_pad / 2; half > 0; half /= 2) {
-      for (int key = 0; key < half; ++key) partial[key * lanes + r] += partial[(key + half) * lanes + r];
-    }
-    args.sum[r] = args.sum[r] * args.rescale[r] + partial[r];
+    args.sum[r] = args.sum[r] * args.rescale[r] + folded(partial, lanes, r);
+    if constexpr (with_entropy) args.entropy[r] += folded(entropies, lanes, r);
   }
+}
+
+template <class T>
+void weigh(const WeighArgs<T>& args) {
+  args.entropy != nullptr ? weigh_rows<true>(args) : weigh_rows<false>(args);
 }
 
 // Adds the values of `keys` keys, stream_keys apart from key j on, to the sums of some rows, which stay in the

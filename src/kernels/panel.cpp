@@ -123,18 +123,31 @@ void score(const ScoreArgs<T>& args) {
   }
 }
 
+// Adds the vectors of several keys to `sum`, in pairs first: the chain of additions to one sum would be longer than all
+// the rest.
+template <int all, int vectors, class V>
+HWY_INLINE void add_keys(V (&of_keys)[all], V (&sum)[vectors]) {
+  for (int half = all / vectors / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half * vectors; ++i) of_keys[i] = hn::Add(of_keys[i], of_keys[i + half * vectors]);
+  }
+  for (int v = 0; v < vectors; ++v) sum[v] = hn::Add(sum[v], of_keys[v]);
+}
+
 // Two passes per block: the row maxima are known before the first 2^x. (A single pass with the maximum of earlier
 // blocks was equal within noise and overflows with scores of 100 and more.)
 //
 // Here and below, what loops need of the arguments is copied first: for all the compiler knows, storing a vector might
 // change them.
-template <int vectors, class T>
+//
+// The entropy's sum (see WeighArgs) takes the scores, less the maximum, as exp2 bounds them: where a weight is 0 they
+// are finite, and the product is 0. When the maximum moves, every earlier logarithm moves by as much.
+template <int vectors, bool with_entropy, class T>
 void weigh_panel(const WeighArgs<T>& args) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
   constexpr int at_once = 4 / vectors;  // keys, so that four vectors go together
   const auto lowest = hn::Set(d, -std::numeric_limits<T>::infinity());
-  Vec<T> reference[vectors], sum[vectors];
+  Vec<T> reference[vectors], sum[vectors], entropy[vectors];
   for (int v = 0; v < vectors; ++v) {
     const auto before = hn::Load(d, args.max + v * L);
     const auto now = max_of_numbers(before, hn::Load(d, args.row_max + v * L));
@@ -142,19 +155,27 @@ void weigh_panel(const WeighArgs<T>& args) {
     // 0.
     reference[v] = hn::IfThenElse(hn::Eq(now, lowest), hn::Zero(d), now);
     hn::Store(now, d, args.max + v * L);
-    hn::Store(exp2(d, hn::Sub(before, reference[v])), d, args.rescale + v * L);
-    sum[v] = hn::Zero(d);
+    const auto moved = hn::Sub(before, reference[v]);
+    hn::Store(exp2(d, moved), d, args.rescale + v * L);
+    sum[v] = entropy[v] = hn::Zero(d);
+    if constexpr (with_entropy) {
+      const auto moved_logarithms =
+          hn::MulAdd(hn::Load(d, args.sum + v * L), bounded_for_exp2(d, moved), hn::Load(d, args.entropy + v * L));
+      hn::Store(hn::Mul(moved_logarithms, hn::Load(d, args.rescale + v * L)), d, args.entropy + v * L);
+    }
   }
   const auto weigh_keys = [&]<int some>(T* at) {
-    Vec<T> x[some * vectors];
-    for (int i = 0; i < some * vectors; ++i) x[i] = hn::Sub(hn::Load(d, at + i * L), reference[i % vectors]);
-    exp2(d, x);
-    for (int i = 0; i < some * vectors; ++i) hn::Store(x[i], d, at + i * L);
-    // Pairs first: the chain of additions to one sum would be longer than all the rest.
-    for (int half = some / 2; half > 0; half /= 2) {
-      for (int i = 0; i < half * vectors; ++i) x[i] = hn::Add(x[i], x[i + half * vectors]);
+    Vec<T> x[some * vectors], logarithm[some * vectors];
+    for (int i = 0; i < some * vectors; ++i) {
+      x[i] = logarithm[i] = bounded_for_exp2(d, hn::Sub(hn::Load(d, at + i * L), reference[i % vectors]));
     }
-    for (int v = 0; v < vectors; ++v) sum[v] = hn::Add(sum[v], x[v]);
+    exp2_of_bounded(d, x);
+    for (int i = 0; i < some * vectors; ++i) hn::Store(x[i], d, at + i * L);
+    if constexpr (with_entropy) {
+      for (int i = 0; i < some * vectors; ++i) logarithm[i] = hn::Mul(logarithm[i], x[i]);
+      add_keys(logarithm, entropy);
+    }
+    add_keys(x, sum);
   };
   T* scores = args.scores;
   const int keys = args.keys;
@@ -164,15 +185,21 @@ void weigh_panel(const WeighArgs<T>& args) {
   for (int v = 0; v < vectors; ++v) {
     const auto before = hn::Mul(hn::Load(d, args.sum + v * L), hn::Load(d, args.rescale + v * L));
     hn::Store(hn::Add(before, sum[v]), d, args.sum + v * L);
+    if constexpr (with_entropy) {
+      hn::Store(hn::Add(hn::Load(d, args.entropy + v * L), entropy[v]), d, args.entropy + v * L);
+    }
   }
 }
 
 template <class T>
 void weigh(const WeighArgs<T>& args) {
   constexpr int L = lanes_of<T>;
-  if (args.lanes == L) return weigh_panel<1>(args);
+  const auto run = [&]<int vectors>() {
+    args.entropy != nullptr ? weigh_panel<vectors, true>(args) : weigh_panel<vectors, false>(args);
+  };
+  if (args.lanes == L) return run.template operator()<1>();
   if constexpr (max_vectors > 1) {
-    weigh_panel<2>(args);
+    run.template operator()<2>();
   }
 }
 

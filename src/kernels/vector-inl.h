@@ -95,13 +95,18 @@ struct Exp2Constants<double> {
 // Several vectors at once, step by step: the chain of dependent steps is long, and one vector after the other fills the
 // processor's scheduler with what waits. On Zen 3 additions and multiply-adds together are the limit (5 cycles a
 // vector), hence the rounding instruction in place of one of them.
+//
+// In two steps, for who needs x as it is between them: x no less than `lowest`, where 2^x is 0 and x is finite.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V bounded_for_exp2(D d, V x) {
+  return at_least(d, x, hn::Set(d, Exp2Constants<hn::TFromD<D>>::lowest));
+}
 template <int count, class D, class V = hn::Vec<D>>
-HWY_INLINE void exp2(D d, V (&x)[count]) {
+HWY_INLINE void exp2_of_bounded(D d, V (&x)[count]) {
   using T = hn::TFromD<D>;
   using Constants = Exp2Constants<T>;
   const hn::RebindToUnsigned<D> bits;
   V power[count], f[count], p[count];
-  for (int i = 0; i < count; ++i) x[i] = at_least(d, x[i], hn::Set(d, Constants::lowest));
   for (int i = 0; i < count; ++i) power[i] = hn::Add(x[i], hn::Set(d, Constants::shift));
   for (int i = 0; i < count; ++i) f[i] = hn::Round(x[i]);
   for (int i = 0; i < count; ++i) f[i] = hn::Sub(x[i], f[i]);
@@ -113,6 +118,11 @@ HWY_INLINE void exp2(D d, V (&x)[count]) {
   for (int i = 0; i < count; ++i) {
     x[i] = hn::Mul(p[i], hn::BitCast(d, hn::ShiftLeft<Constants::fraction_bits>(hn::BitCast(bits, power[i]))));
   }
+}
+template <int count, class D, class V = hn::Vec<D>>
+HWY_INLINE void exp2(D d, V (&x)[count]) {
+  for (int i = 0; i < count; ++i) x[i] = bounded_for_exp2(d, x[i]);
+  exp2_of_bounded(d, x);
 }
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp2(D d, V x) {
