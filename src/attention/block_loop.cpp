@@ -64,7 +64,7 @@ void BlockLoop<T>::begin(const GroupOf& group, KeyRange keys, Until until, bool 
   for (int p = 0; p < group_.count(); ++p) {
     if (way_ != nullptr) pack_queries(p);
     progress_[static_cast<std::size_t>(p)] = Progress::none;
-    std::fill_n(max(p), strategy_.max_lanes, minus_infinity<T>);
+    std::fill_n(max(p), strategy_.max_lanes, weighing.family == Family::linear ? T(0) : minus_infinity<T>);
     std::fill_n(sum(p), strategy_.max_lanes, T(0));
     if (entropy(p) != nullptr) std::fill_n(entropy(p), strategy_.max_lanes, T(0));
   }

@@ -118,12 +118,15 @@ typename Finish<T>::RowNumbers Finish<T>::numbers(const PanelResult<T>& result, 
   const Weighing& weighing = problem_.weighing;
   const auto sum = static_cast<double>(result.sum[r]);
   // Exponents and their maxima are in units of ln(2); see kernels/block.h.
-  const double logarithm = std::log2(sum);
+  const double logarithm = std::log2(std::abs(sum));
   const double reference = weighing.family == Family::exponential ? static_cast<double>(result.max[r]) : 0;
-  RowNumbers numbers{(reference + logarithm) * std::numbers::ln2, 0,
-                     row_factor(weighing, result.max[r], result.sum[r])};
+  const double log_sum = sum < 0 ? quiet_nan<double> : reference + logarithm;
+  RowNumbers numbers{log_sum * std::numbers::ln2, 0, row_factor(weighing, result.max[r], result.sum[r])};
   if (result.entropy != nullptr) {
     numbers.entropy = (logarithm - static_cast<double>(result.entropy[r]) / sum) * std::numbers::ln2;
+    // Weights of both signs have none; see kernels::WeighKernels.
+    const bool mixed = weighing.family == Family::linear && result.max[r] != std::abs(result.sum[r]);
+    if (mixed) numbers.entropy = quiet_nan<double>;
   }
   return numbers;
 }

@@ -282,6 +282,7 @@ class Forward {
         *to.max = now;
       } else {
         *to.entropy += chunk_entropy;
+        *to.max += chunk_max;
       }
       *to.sum = *to.sum * mine + chunk_sum * theirs;
       for (std::int64_t c = 0; c < width; ++c) to.sums[c] = to.sums[c] * mine + chunk_sums[c] * theirs;

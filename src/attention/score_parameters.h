@@ -16,8 +16,8 @@ struct ScoreParameters {
   // Kernels: 1 / sigma, [heads, D], where bandwidths differ by coordinate; otherwise 1 / sigma^2, [heads, 1], rounded
   // once, so that a distance of exactly sigma is one of 1.
   Tensor inverse_bandwidths, inverse_squares;
-  std::int64_t heads = 1;             // H where any of them differs by head
-  bool by_coordinate = false;         // bandwidths
+  std::int64_t heads = 1;      // H where any of them differs by head
+  bool by_coordinate = false;  // bandwidths
 
   std::int64_t hidden_width() const { return hidden ? hidden.shape()[1] : 0; }
   std::int64_t bytes() const;

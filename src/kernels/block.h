@@ -173,8 +173,9 @@ struct AboveArgs {
 // The same for blocks of both layouts.
 template <class T>
 struct WeighKernels {
-  // The weights are the scores themselves: adds them up in sum[r], sets rescale[r] to 1, leaves max alone, and adds
-  // weight * log2(weight), 0 for a weight of 0, to entropy[r] where that is asked for.
+  // The weights are the scores themselves: adds them up in sum[r] and sets rescale[r] to 1. Where entropy is asked for,
+  // it adds weight * log2|weight|, 0 for a weight of 0, to entropy[r], and |weight| to max[r], which is no maximum
+  // here: where it is |sum[r]|, bit for bit, all weights have the same sign.
   void (*add_up)(const WeighArgs<T>&);
   int (*above)(const AboveArgs<T>&);  // the number of places
   void (*drop)(const DropArgs<T>&);

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/block.h"
 #include "kernels/isa.h"
@@ -51,21 +50,32 @@ HWY_INLINE void fold(T* partial, int rows) {
   }
 }
 
-// Adds `some` vectors, `distance` apart, to the sums at `sums`, and then those a `step` behind them, `times` in all.
+// Partial sums of one column of vectors.
+template <class T>
+struct Sums {
+  HWY_ALIGN T weights[sum_keys * lanes_of<T>];
+  HWY_ALIGN T entropies[sum_keys * lanes_of<T>];
+  HWY_ALIGN T magnitudes[sum_keys * lanes_of<T>];
+};
+
+// Adds `some` vectors, `distance` apart, to the sums from `at` on, and then those a `step` behind them, `times` in all.
 template <int some, bool with_entropy, class T>
-HWY_INLINE void add_vectors(const T* weights, int distance, int step, int times, T* sums, T* entropies) {
+HWY_INLINE void add_vectors(const T* weights, int distance, int step, int times, Sums<T>& sums, int at) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
-  Vec<T> sum[some], entropy[some];
+  Vec<T> sum[some], entropy[some], magnitude[some];
   for (int i = 0; i < some; ++i) {
-    sum[i] = hn::Load(d, sums + i * L);
-    entropy[i] = with_entropy ? hn::Load(d, entropies + i * L) : hn::Zero(d);
+    sum[i] = hn::Load(d, sums.weights + at + i * L);
+    entropy[i] = with_entropy ? hn::Load(d, sums.entropies + at + i * L) : hn::Zero(d);
+    magnitude[i] = with_entropy ? hn::Load(d, sums.magnitudes + at + i * L) : hn::Zero(d);
   }
   for (int n = 0; n < times; ++n, weights += step) {
     Vec<T> weight[some], logarithm[some];
-    for (int i = 0; i < some; ++i) weight[i] = logarithm[i] = hn::Load(d, weights + i * distance);
+    for (int i = 0; i < some; ++i) weight[i] = hn::Load(d, weights + i * distance);
+    for (int i = 0; i < some; ++i) logarithm[i] = hn::Abs(weight[i]);
     for (int i = 0; i < some; ++i) sum[i] = hn::Add(sum[i], weight[i]);
     if constexpr (with_entropy) {
+      for (int i = 0; i < some; ++i) magnitude[i] = hn::Add(magnitude[i], logarithm[i]);
       log2(d, logarithm);
       for (int i = 0; i < some; ++i) {
         // log2(0) is -inf, and 0 * -inf would be NaN.
@@ -75,28 +85,28 @@ HWY_INLINE void add_vectors(const T* weights, int distance, int step, int times,
     }
   }
   for (int i = 0; i < some; ++i) {
-    hn::Store(sum[i], d, sums + i * L);
-    if constexpr (with_entropy) hn::Store(entropy[i], d, entropies + i * L);
+    hn::Store(sum[i], d, sums.weights + at + i * L);
+    if constexpr (with_entropy) hn::Store(entropy[i], d, sums.entropies + at + i * L);
+    if constexpr (with_entropy) hn::Store(magnitude[i], d, sums.magnitudes + at + i * L);
   }
 }
 
 template <bool with_entropy, class T>
 void add_up_rows(const WeighArgs<T>& args) {
   constexpr int L = lanes_of<T>;
+  static_assert(L <= sum_keys);
   const Column<T> column(args.lanes);
   const int vectors = column.vectors(args.keys), group = sum_keys / column.keys, distance = column.distance;
   // What the last vector holds beyond the last key: nothing, where a vector is a key.
   std::fill(args.scores + args.keys * args.lanes, args.scores + vectors * column.keys * args.lanes, T(0));
 
-  HWY_ALIGN T sums[sum_keys * L];
-  HWY_ALIGN T entropies[sum_keys * L];
+  Sums<T> sums;
   for (int row = 0; row < args.lanes; row += column.rows) {
-    std::fill_n(sums, group * L, T(0));
-    std::fill_n(entropies, group * L, T(0));
+    for (T* partial : {sums.weights, sums.entropies, sums.magnitudes}) std::fill_n(partial, group * L, T(0));
     const auto add_groups = [&]<int some>() {
       for (int i = 0; i < group; i += some) {
         add_vectors<some, with_entropy>(args.scores + row + i * distance, distance, group * distance, vectors / group,
-                                        sums + i * L, entropies + i * L);
+                                        sums, i * L);
       }
     };
     // Groups are powers of two.
@@ -108,14 +118,16 @@ void add_up_rows(const WeighArgs<T>& args) {
       add_groups.template operator()<1>();
     }
     for (int n = vectors / group * group, i = 0; n < vectors; ++n, ++i) {
-      add_vectors<1, with_entropy>(args.scores + row + n * distance, 0, 0, 1, sums + i * L, entropies + i * L);
+      add_vectors<1, with_entropy>(args.scores + row + n * distance, 0, 0, 1, sums, i * L);
     }
-    fold(sums, column.rows);
-    if constexpr (with_entropy) fold(entropies, column.rows);
+    fold(sums.weights, column.rows);
+    if constexpr (with_entropy) fold(sums.entropies, column.rows);
+    if constexpr (with_entropy) fold(sums.magnitudes, column.rows);
     for (int r = 0; r < column.rows; ++r) {
-      args.sum[row + r] += sums[r];
+      args.sum[row + r] += sums.weights[r];
       args.rescale[row + r] = 1;
-      if constexpr (with_entropy) args.entropy[row + r] += entropies[r];
+      if constexpr (with_entropy) args.entropy[row + r] += sums.entropies[r];
+      if constexpr (with_entropy) args.max[row + r] += sums.magnitudes[r];
     }
   }
 }
@@ -171,21 +183,15 @@ int above(const AboveArgs<T>& args) {
   return static_cast<int>(next - args.places);
 }
 
-// random_bits of base/random.h on vectors. x holds counter * 0x9e3779b9 + the key's lower half, and becomes the bits.
-template <int count, class D, class V = hn::Vec<D>>
-HWY_INLINE void random_bits(D d, V (&x)[count], V upper) {
-  const auto mix = [&](auto shift, std::uint32_t factor) {
-    for (V& v : x) v = hn::Xor(v, hn::ShiftRight<decltype(shift)::value>(v));
-    for (V& v : x) v = hn::Mul(v, hn::Set(d, factor));
-  };
-  constexpr std::integral_constant<int, 15> by15;
-  constexpr std::integral_constant<int, 16> by16;
-  mix(by16, 0x7feb352du);
-  mix(by15, 0x846ca68bu);
-  for (V& v : x) v = hn::Add(hn::Xor(v, hn::ShiftRight<16>(v)), upper);
-  mix(by16, 0x21f0aaadu);
-  mix(by15, 0x735a2d97u);
-  for (V& v : x) v = hn::Xor(v, hn::ShiftRight<15>(v));
+// random_bits of base/random.h on vectors, where x is counter * 0x9e3779b9 + the key's lower half.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V random_bits(D d, V x, V upper) {
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(d, 0x7feb352du));
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(d, 0x846ca68bu));
+  x = hn::Add(hn::Xor(x, hn::ShiftRight<16>(x)), upper);
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(d, 0x21f0aaadu));
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(d, 0x735a2d97u));
+  return hn::Xor(x, hn::ShiftRight<15>(x));
 }
 
 // All bits of a lane set or none, from 32 of them to as many as T has.
@@ -200,53 +206,39 @@ HWY_INLINE Vec<T> widened(V mask) {
   }
 }
 
-// A column of vectors. Lanes beyond the rows are left alone: their threshold is 0 and their factor 1.
+// Lanes beyond the rows are left alone: their threshold is 0 and their factor 1. Bound by the multiplications (8 cycles
+// a vector on Zen 3); several vectors at once were no faster.
 template <class T>
-HWY_INLINE void drop_column(const DropArgs<T>& args, const Column<T>& column, int row) {
+void drop(const DropArgs<T>& args) {
   const Tag<T> d;
   const hn::Rebind<std::uint32_t, Tag<T>> bits;  // as many lanes
   constexpr int L = lanes_of<T>;
   constexpr std::uint32_t step = 0x9e3779b9u;
-  HWY_ALIGN std::uint32_t starts[L], uppers[L], thresholds[L];
-  HWY_ALIGN T factors[L];
-  for (int i = 0; i < L; ++i) {
-    const int r = row + i % column.rows, key = i / column.rows;
-    const bool is_row = r < args.rows;
-    const std::uint64_t row_key = is_row ? args.row_keys[r] : 0;
-    starts[i] = static_cast<std::uint32_t>(args.first_key + key) * step + static_cast<std::uint32_t>(row_key);
-    uppers[i] = static_cast<std::uint32_t>(row_key >> 32);
-    thresholds[i] = is_row ? args.threshold : 0;
-    factors[i] = is_row ? args.factor : T(1);
-  }
-  auto start = hn::Load(bits, starts);
-  const auto upper = hn::Load(bits, uppers), threshold = hn::Load(bits, thresholds);
-  const auto next = hn::Set(bits, step * static_cast<std::uint32_t>(column.keys));
-  const auto factor = hn::Load(d, factors);
-  const int distance = column.distance;
-  const auto drop_vectors = [&]<int some>(T* at) {
-    hn::Vec<decltype(bits)> random[some];
-    for (auto& x : random) {
-      x = start;
-      start = hn::Add(start, next);
-    }
-    random_bits(bits, random, upper);
-    for (int i = 0; i < some; ++i, at += distance) {
-      const auto is_kept = hn::VecFromMask(bits, hn::Eq(hn::Max(random[i], threshold), random[i]));
-      const auto weight = hn::Mul(hn::Load(d, at), factor);
-      hn::Store(hn::And(widened<T>(is_kept), weight), d, at);
-    }
-  };
-  // Several at once for the same reason as in exp2.
-  T* at = args.weights + row;
-  int left = column.vectors(args.keys);
-  for (; left >= 4; left -= 4, at += 4 * distance) drop_vectors.template operator()<4>(at);
-  for (; left > 0; --left, at += distance) drop_vectors.template operator()<1>(at);
-}
-
-template <class T>
-void drop(const DropArgs<T>& args) {
   const Column<T> column(args.lanes);
-  for (int row = 0; row < args.lanes; row += column.rows) drop_column(args, column, row);
+  const int vectors = column.vectors(args.keys), distance = column.distance;
+  const auto next = hn::Set(bits, step * static_cast<std::uint32_t>(column.keys));
+  for (int row = 0; row < args.lanes; row += column.rows) {
+    HWY_ALIGN std::uint32_t starts[L], uppers[L], thresholds[L];
+    HWY_ALIGN T factors[L];
+    for (int i = 0; i < L; ++i) {
+      const int r = row + i % column.rows, key = i / column.rows;
+      const bool is_row = r < args.rows;
+      const std::uint64_t row_key = is_row ? args.row_keys[r] : 0;
+      starts[i] = static_cast<std::uint32_t>(args.first_key + key) * step + static_cast<std::uint32_t>(row_key);
+      uppers[i] = static_cast<std::uint32_t>(row_key >> 32);
+      thresholds[i] = is_row ? args.threshold : 0;
+      factors[i] = is_row ? args.factor : T(1);
+    }
+    auto x = hn::Load(bits, starts);
+    const auto upper = hn::Load(bits, uppers), threshold = hn::Load(bits, thresholds);
+    const auto factor = hn::Load(d, factors);
+    T* at = args.weights + row;
+    for (int n = 0; n < vectors; ++n, at += distance, x = hn::Add(x, next)) {
+      const auto random = random_bits(bits, x, upper);
+      const auto is_kept = hn::VecFromMask(bits, hn::Eq(hn::Max(random, threshold), random));
+      hn::Store(hn::And(widened<T>(is_kept), hn::Mul(hn::Load(d, at), factor)), d, at);
+    }
+  }
 }
 
 template <class T>
