@@ -5,16 +5,19 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <memory>
-#include <variant>
 
+#include "base/random.h"
 #include "reference/elements.h"
+#include "reference/weigh.h"
 
 namespace qkv::reference {
 
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
+template <class T>
+constexpr T infinity = std::numeric_limits<T>::infinity();
+template <class T>
+constexpr T nan = std::numeric_limits<T>::quiet_NaN();
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
@@ -34,161 +37,88 @@ Extents extents_of(const View& q, const View& k, const View& v) {
 
 double scale_of(const AttendOptions& options, std::int64_t D) {
   if (options.scale) return *options.scale;
-  if (options.score.kind == Score::Kind::dot || D == 0) return 1;
+  if (options.score.kind != Score::Kind::scaled_dot || D == 0) return 1;
   return 1 / std::sqrt(static_cast<double>(D));
 }
 
-Alignment named_alignment(const Mask& mask) {
-  for (const Mask::Part& part : mask.parts()) {
-    Alignment alignment;
-    if (auto* causal = std::get_if<mask_part::Causal>(&part)) alignment = causal->alignment;
-    if (auto* window = std::get_if<mask_part::Window>(&part)) alignment = window->alignment;
-    if (auto* alibi = std::get_if<mask_part::Alibi>(&part)) alignment = alibi->alignment;
-    if (alignment.kind != Alignment::Kind::unnamed) return alignment;
-  }
-  return {};
+// Under these weighings a key that a compact kernel gives 0 counts as excluded.
+bool excludes_zeros(const Weigh& weigh) {
+  return weigh.kind == Weigh::Kind::softmax || weigh.kind == Weigh::Kind::normalize || weigh.kind == Weigh::Kind::top_k;
 }
 
-// How many keys sequence b has: the least of the lengths of rank 1, or all Tk.
-double length_of(const Mask& mask, std::int64_t b, std::int64_t Tk) {
-  auto length = static_cast<double>(Tk);
-  for (const Mask::Part& part : mask.parts()) {
-    auto* lengths = std::get_if<mask_part::Lengths>(&part);
-    if (lengths == nullptr || lengths->lengths.rank() != 1) continue;
-    length = std::min(length, element(lengths->lengths, b * lengths->lengths.stride(0)));
-  }
-  return length;
+// -sum p ln p, with 0 ln 0 = 0
+template <class T>
+T entropy_of(const std::vector<T>& weights) {
+  T entropy = 0;
+  for (const T p : weights) entropy -= p == 0 ? 0 : p * std::log(p);
+  return entropy;
 }
 
-long double offset_of(const Mask& mask, const Extents& e, std::int64_t b) {
-  const Alignment alignment = named_alignment(mask);
-  switch (alignment.kind) {
-    case Alignment::Kind::unnamed:
-    case Alignment::Kind::top_left:
-      return 0;
-    case Alignment::Kind::bottom_right:
-      return static_cast<long double>(length_of(mask, b, e.Tk)) - static_cast<long double>(e.Tq);
-    case Alignment::Kind::offset:
-      return static_cast<long double>(alignment.offset);
-    case Alignment::Kind::offsets:
-      return static_cast<long double>(element(alignment.offsets, b * alignment.offsets.stride(0)));
+template <class T>
+T state_of(const Weighed<T>& row, const AttendOptions& options) {
+  switch (options.weigh.kind) {
+    case Weigh::Kind::softmax:
+      return row.empty ? -infinity<T> : row.lse;
+    case Weigh::Kind::normalize:
+      return !options.score.is_kernel() ? row.sum : row.empty ? -infinity<T> : row.lse;
+    case Weigh::Kind::uniform:
+      return static_cast<T>(row.count);
+    case Weigh::Kind::hard:
+      return row.empty ? -infinity<T> : row.best;
+    case Weigh::Kind::raw:
+    case Weigh::Kind::top_k:
+      break;
   }
   return 0;
 }
 
-// Whether one part lets query i, standing at position p, see key j.
-bool lets_see(const Mask::Part& part, long double p, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
-  const auto key = static_cast<long double>(j);
-  if (auto* m = std::get_if<mask_part::Lengths>(&part)) {
-    const View& lengths = m->lengths;
-    const std::int64_t per_query = lengths.rank() == 2 ? i * lengths.stride(1) : 0;
-    return static_cast<double>(j) < element(lengths, b * lengths.stride(0) + per_query);
+// The largest scores of a row, and what they weigh; nothing of an empty row, and NaN where the row has one.
+template <class T>
+void take_top(Row<T>& row, const std::vector<T>& scores, const std::vector<bool>& seen, std::int64_t count) {
+  row.top_weights.assign(at(count), 0);
+  row.top_indices.assign(at(count), -1);
+  if (row.empty) return;
+  for (std::size_t j = 0; j < scores.size(); ++j) {
+    if (!seen[j] || !(std::isnan(scores[j]) || std::isnan(row.weights[j]))) continue;
+    row.top_weights.assign(at(count), nan<T>);
+    return;
   }
-  if (std::holds_alternative<mask_part::Causal>(part)) return key <= p;
-  if (auto* m = std::get_if<mask_part::Window>(&part)) {
-    return (m->left < 0 || p - static_cast<long double>(m->left) <= key) &&
-           (m->right < 0 || key <= p + static_cast<long double>(m->right));
+  const std::vector<std::int64_t> order = by_falling_score(scores, seen);
+  for (std::size_t place = 0; place < std::min(order.size(), at(count)); ++place) {
+    row.top_indices[place] = order[place];
+    row.top_weights[place] = row.weights[at(order[place])];
   }
-  if (auto* m = std::get_if<mask_part::Keep>(&part)) return broadcast_element(m->keep, b, h, i, j) != 0;
-  if (auto* m = std::get_if<mask_part::Drop>(&part)) return broadcast_element(m->drop, b, h, i, j) == 0;
-  if (auto* m = std::get_if<mask_part::KeepKeys>(&part)) {
-    return element(m->keep, b * m->keep.stride(0) + j * m->keep.stride(1)) != 0;
-  }
-  if (auto* m = std::get_if<mask_part::Bias>(&part)) return broadcast_element(m->bias, b, h, i, j) != -infinity;
-  if (auto* m = std::get_if<mask_part::BlockMask>(&part)) {
-    return broadcast_element(m->keep, b, h, i / m->queries, j / m->keys) != 0;
-  }
-  return true;  // ALiBi and edits exclude nothing; KeepBy answers for a whole row, see Attention::seen
 }
 
 }  // namespace
 
 template <class T>
-Attention<T>::Attention(const View& q_any_rank, const View& k_any_rank, const View& v_any_rank,
-                        const AttendOptions& options)
-    : options_(options) {
-  const View q = as_rank_4(q_any_rank), k = as_rank_4(k_any_rank), v = as_rank_4(v_any_rank);
-  extents_ = extents_of(q, k, v);
-  scale_ = static_cast<T>(scale_of(options, extents_.D));
-  q_ = elements<T>(q);
-  k_transposed_ = elements<T>(k.swapped(2, 3));
-  v_ = elements<T>(v);
-  for (std::int64_t b = 0; b < extents_.B; ++b) offsets_.push_back(offset_of(options.mask, extents_, b));
-}
+Attention<T>::Attention(const View& q, const View& k, const View& v, const AttendOptions& options)
+    : options_(options),
+      extents_(extents_of(as_rank_4(q), as_rank_4(k), as_rank_4(v))),
+      scale_(static_cast<T>(scale_of(options, extents_.D))),
+      scores_(options.score, as_rank_4(q), as_rank_4(k)),
+      sight_(options.mask, extents_),
+      v_(elements<T>(as_rank_4(v))) {}
 
 template <class T>
-long double Attention<T>::position(std::int64_t b, std::int64_t i) const {
-  return static_cast<long double>(i) + offsets_[at(b)];
-}
-
-template <class T>
-void Attention<T>::edit(std::vector<T>& scores, std::int64_t b, std::int64_t h, std::int64_t i) const {
-  for (const Mask::Part& part : options_.mask.parts()) {
-    auto* edit_by = std::get_if<mask_part::EditBy>(&part);
-    if (edit_by == nullptr) continue;
-    // The function may take only one of the two types; then this row visits the other type.
-    const auto call = [&]<class U>(void (*function)(const void*, const ScoreBlock<U>&)) {
-      std::vector<U> row(scores.begin(), scores.end());
-      function(edit_by->function, {row.data(), 1, 1, extents_.Tk, b, h, i, 0});
-      std::transform(row.begin(), row.end(), scores.begin(), [](U score) { return static_cast<T>(score); });
-    };
-    const bool prefers_double = std::is_same_v<T, double>;
-    if (edit_by->call_double != nullptr && (prefers_double || edit_by->call_float == nullptr)) {
-      call(edit_by->call_double);
-    } else {
-      call(edit_by->call_float);
-    }
-  }
-}
-
-template <class T>
-T Attention<T>::added(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
-  T sum = 0;
-  for (const Mask::Part& part : options_.mask.parts()) {
-    if (auto* m = std::get_if<mask_part::Bias>(&part)) {
-      sum += static_cast<T>(broadcast_element(m->bias, b, h, i, j));
-    }
-    if (auto* m = std::get_if<mask_part::Alibi>(&part)) {
-      const long double distance = std::abs(position(b, i) - static_cast<long double>(j));
-      sum += -static_cast<T>(element(m->slopes, h * m->slopes.stride(0))) * static_cast<T>(distance);
-    }
-  }
-  return sum;
-}
-
-template <class T>
-std::vector<bool> Attention<T>::seen(std::int64_t b, std::int64_t h, std::int64_t i) const {
-  std::vector<bool> seen(at(extents_.Tk), true);
-  for (const Mask::Part& part : options_.mask.parts()) {
-    if (auto* keep_by = std::get_if<mask_part::KeepBy>(&part)) {
-      const auto keep = std::make_unique<bool[]>(at(extents_.Tk));
-      const Kept kept = keep_by->call(keep_by->function, {keep.get(), 1, 1, extents_.Tk, b, h, i, 0});
-      for (std::int64_t j = 0; j < extents_.Tk; ++j) {
-        if (kept == Kept::none || (kept == Kept::some && !keep[at(j)])) seen[at(j)] = false;
-      }
-      continue;
-    }
-    for (std::int64_t j = 0; j < extents_.Tk; ++j) {
-      if (!lets_see(part, position(b, i), b, h, i, j)) seen[at(j)] = false;
-    }
-  }
-  return seen;
+T Attention<T>::drop(T weight, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
+  if (!options_.training || options_.dropout == 0) return weight;
+  const View& ids = options_.sequence_ids;
+  const auto sequence = ids ? static_cast<std::int64_t>(element(ids, b * ids.stride(0))) : b;
+  const std::uint32_t bits = random_bits(random_key(*options_.seed, sequence, h, i), j);
+  const bool dropped = bits < std::round(options_.dropout * 0x1p32);
+  return dropped ? 0 : weight / static_cast<T>(1 - options_.dropout);
 }
 
 template <class T>
 Row<T> Attention<T>::row(std::int64_t b, std::int64_t h, std::int64_t i) const {
   const auto [B, H, Hk, Tq, Tk, D, Dv] = extents_;
-  const std::int64_t key_head = h / (H / Hk);
-  const T* q = q_.data() + ((b * H + h) * Tq + i) * D;
-  const T* k = k_transposed_.data() + (b * Hk + key_head) * D * Tk;
-  const T* v = v_.data() + (b * Hk + key_head) * Tk * Dv;
+  const T* v = v_.data() + (b * Hk + h / (H / Hk)) * Tk * Dv;
   Row<T> row;
 
-  // score, scale: s = q . k * scale
-  row.scaled.assign(at(Tk), 0);
-  for (std::int64_t d = 0; d < D; ++d) {
-    for (std::int64_t j = 0; j < Tk; ++j) row.scaled[at(j)] += q[d] * k[d * Tk + j];
-  }
+  // score, scale
+  row.scaled = scores_.row(b, h, i);
   for (T& s : row.scaled) s *= scale_;
 
   // softcap: c tanh(s / c)
@@ -199,49 +129,47 @@ Row<T> Attention<T>::row(std::int64_t b, std::int64_t h, std::int64_t i) const {
 
   // edit, + bias and ALiBi, exclusion
   row.biased = row.capped;
-  edit(row.biased, b, h, i);
-  const std::vector<bool> visible = seen(b, h, i);
+  sight_.edit(row.biased, b, h, i);
+  std::vector<bool> seen = sight_.seen(b, h, i);
   for (std::int64_t j = 0; j < Tk; ++j) {
-    row.biased[at(j)] = visible[at(j)] ? row.biased[at(j)] + added(b, h, i, j) : static_cast<T>(-infinity);
+    const bool is_zero = is_compact(options_.score) && row.scaled[at(j)] == -infinity<T>;
+    if (is_zero && excludes_zeros(options_.weigh)) seen[at(j)] = false;
+    row.biased[at(j)] = seen[at(j)] ? row.biased[at(j)] + sight_.added(b, h, i, j) : -infinity<T>;
   }
-  row.empty = std::find(visible.begin(), visible.end(), true) == visible.end();
+
+  // / temperature, weigh
+  std::vector<T> scores = row.biased;
+  for (T& s : scores) s /= static_cast<T>(options_.temperature);
+  const Weighed<T> weighed = weigh(scores, seen, options_.weigh, options_.score.is_kernel());
+  row.weights = weighed.weights;
+  row.empty = weighed.empty;
+  row.state = state_of(weighed, options_);
+  row.index = row.empty ? -1 : weighed.index;
+  row.lse = row.empty ? -infinity<T> : weighed.lse;
+  if ((options_.want_entropy || options_.want_effective) && !row.empty) {
+    row.entropy = entropy_of(row.weights);
+    row.effective = std::exp(row.entropy);
+  }
+  if (options_.want_top > 0) take_top(row, scores, seen, options_.want_top);
+
+  // dropout, pool: out = sum of w v over the keys that are seen; w v of the others could be 0 * NaN
+  row.out.assign(at(Dv), 0);
+  const auto pool = [&](std::int64_t j, T weight) {
+    for (std::int64_t d = 0; d < Dv; ++d) row.out[at(d)] += weight * v[j * Dv + d];
+  };
+  for (std::int64_t j = 0; j < Tk && !row.empty; ++j) {
+    if (weighed.pooled[at(j)]) pool(j, drop(row.weights[at(j)], b, h, i, j));
+  }
+  if (!row.empty) return row;
 
   row.weights.assign(at(Tk), 0);
-  row.out.assign(at(Dv), 0);
-  if (row.empty) {
-    row.lse = static_cast<T>(-infinity);
-    const T nan = std::numeric_limits<T>::quiet_NaN();
-    if (options_.on_empty == OnEmpty::nan) {
-      row.weights.assign(at(Tk), nan);
-      row.out.assign(at(Dv), nan);
-    }
-    if (options_.on_empty == OnEmpty::uniform) {
-      row.weights.assign(at(Tk), static_cast<T>(1) / static_cast<T>(Tk));
-      for (std::int64_t j = 0; j < Tk; ++j) {
-        for (std::int64_t d = 0; d < Dv; ++d) row.out[at(d)] += row.weights[at(j)] * v[j * Dv + d];
-      }
-    }
-    return row;
+  if (options_.on_empty == OnEmpty::nan) {
+    row.weights.assign(at(Tk), nan<T>);
+    row.out.assign(at(Dv), nan<T>);
   }
-
-  // softmax: w = exp(s - max) / sum; log-sum-exp = max + log(sum)
-  T largest = static_cast<T>(-infinity), sum = 0;
-  for (std::int64_t j = 0; j < Tk; ++j) {
-    if (visible[at(j)]) largest = std::max(largest, row.biased[at(j)]);
-  }
-  for (std::int64_t j = 0; j < Tk; ++j) {
-    if (visible[at(j)]) sum += row.weights[at(j)] = std::exp(row.biased[at(j)] - largest);
-  }
-  for (T& w : row.weights) w /= sum;
-  row.lse = largest + std::log(sum);
-
-  // pool: out = sum of w v over the keys that are seen; w v of the others could be 0 * NaN
-  for (std::int64_t j = 0; j < Tk; ++j) {
-    if (!visible[at(j)]) {
-      row.weights[at(j)] = 0;
-      continue;
-    }
-    for (std::int64_t d = 0; d < Dv; ++d) row.out[at(d)] += row.weights[at(j)] * v[j * Dv + d];
+  if (options_.on_empty == OnEmpty::uniform) {
+    row.weights.assign(at(Tk), static_cast<T>(1) / static_cast<T>(Tk));
+    for (std::int64_t j = 0; j < Tk; ++j) pool(j, row.weights[at(j)]);
   }
   return row;
 }
@@ -253,20 +181,30 @@ Attended<T> attend(const View& q, const View& k, const View& v, const AttendOpti
   const Attention<T> attention(q, k, v, options);
   const Extents& e = attention.extents();
   Attended<T> all;
-  const auto append = [](std::vector<T>& to, const std::vector<T>& row) {
-    to.insert(to.end(), row.begin(), row.end());
-  };
+  const auto append = [](auto& to, const auto& row) { to.insert(to.end(), row.begin(), row.end()); };
+  std::vector<std::int64_t> wanted;
+  if (options.want_rows) wanted = elements<std::int64_t>(options.want_rows);
   for (std::int64_t b = 0; b < e.B; ++b) {
     for (std::int64_t h = 0; h < e.H; ++h) {
+      std::vector<T> mass(at(e.Tk), 0);
       for (std::int64_t i = 0; i < e.Tq; ++i) {
         const Row<T> row = attention.row(b, h, i);
         append(all.out, row.out);
-        all.lse.push_back(row.lse);
         append(all.weights, row.weights);
+        append(all.top_weights, row.top_weights);
+        append(all.top_indices, row.top_indices);
+        all.lse.push_back(row.lse);
+        all.entropy.push_back(row.entropy);
+        all.effective.push_back(row.effective);
+        all.state.push_back(row.state);
+        all.index.push_back(row.index);
+        for (std::int64_t j = 0; j < e.Tk; ++j) mass[at(j)] += row.weights[at(j)];
         if (options.want_scores == ScoreStage::scaled) append(all.scores, row.scaled);
         if (options.want_scores == ScoreStage::capped) append(all.scores, row.capped);
         if (options.want_scores == ScoreStage::biased) append(all.scores, row.biased);
       }
+      append(all.mass, mass);
+      for (const std::int64_t i : wanted) append(all.row_weights, attention.row(b, h, i).weights);
     }
   }
   return all;

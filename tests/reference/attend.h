@@ -6,20 +6,24 @@
 
 #include <qkv/attend.h>
 
-namespace qkv::reference {
+#include "reference/mask.h"
+#include "reference/score.h"
 
-struct Extents {
-  std::int64_t B, H, Hk, Tq, Tk, D, Dv;
-};
+namespace qkv::reference {
 
 // What one query gets, at every station.
 template <class T>
 struct Row {
-  std::vector<T> scaled, capped, biased;  // [Tk], as ScoreStage names them
+  std::vector<T> scaled, capped, biased;  // [Tk], as ScoreStage names them: before the temperature
   std::vector<T> weights;                 // [Tk]
-  std::vector<T> out;                     // [Dv]
-  T lse = 0;
-  bool empty = false;  // it may see no key
+  std::vector<T> out;                     // [Dv], after dropout
+  bool empty = false;                     // it may see no key
+  T lse = 0;                              // of softmax, normalize and top_k
+  T entropy = 0, effective = 0;           // of the same, where options want one of them
+  std::vector<T> top_weights;             // [options.want_top]
+  std::vector<std::int64_t> top_indices;
+  T state = 0;  // as PartialState names it
+  std::int64_t index = -1;
 };
 
 // Attention that is asked row by row, so that a large shape can be checked at a few of its queries.
@@ -34,27 +38,25 @@ class Attention {
   Row<T> row(std::int64_t b, std::int64_t h, std::int64_t i) const;
 
  private:
-  void edit(std::vector<T>& scores, std::int64_t b, std::int64_t h, std::int64_t i) const;
-  T added(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const;
-  std::vector<bool> seen(std::int64_t b, std::int64_t h, std::int64_t i) const;
-  long double position(std::int64_t b, std::int64_t i) const;
+  T drop(T weight, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const;
 
   AttendOptions options_;
   Extents extents_;
   T scale_;
-  std::vector<T> q_;                  // [B, H, Tq, D]
-  std::vector<T> k_transposed_;       // [B, Hk, D, Tk]: the loop over keys is the inner one, over neighbours
-  std::vector<T> v_;                  // [B, Hk, Tk, Dv]
-  std::vector<long double> offsets_;  // [B]: query i stands at key i + offset; holds every sum of two int64
+  Scores<T> scores_;
+  Sight<T> sight_;
+  std::vector<T> v_;  // [B, Hk, Tk, Dv]
 };
 extern template class Attention<double>;
 extern template class Attention<float>;
 
-// All rows, dense: out [B, H, Tq, Dv], lse [B, H, Tq], weights and scores [B, H, Tq, Tk], scores at
-// options.want_scores (absent for none).
+// All rows, dense: out [B, H, Tq, Dv], lse, entropy, effective, state and index [B, H, Tq], weights and scores
+// [B, H, Tq, Tk], scores at options.want_scores (absent for none), row_weights [B, H, R, Tk], mass [B, H, Tk],
+// top_weights and top_indices [B, H, Tq, want_top].
 template <class T>
 struct Attended {
-  std::vector<T> out, lse, weights, scores;
+  std::vector<T> out, lse, weights, row_weights, scores, mass, top_weights, entropy, effective, state;
+  std::vector<std::int64_t> top_indices, index;
 };
 template <class T>
 Attended<T> attend(const View& q, const View& k, const View& v, const AttendOptions& options);
