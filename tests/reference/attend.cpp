@@ -21,16 +21,6 @@ constexpr T nan = std::numeric_limits<T>::quiet_NaN();
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
-// Rank 3 is [B, T, D] with one head, rank 2 is [T, D] with one sequence and one head.
-View as_rank_4(const View& x) {
-  if (x.rank() == 4) return x;
-  if (x.rank() == 3) {
-    return View(x.data(), x.dtype(), {x.extent(0), 1, x.extent(1), x.extent(2)},
-                {x.stride(0), 0, x.stride(1), x.stride(2)});
-  }
-  return View(x.data(), x.dtype(), {1, 1, x.extent(0), x.extent(1)}, {0, 0, x.stride(0), x.stride(1)});
-}
-
 Extents extents_of(const View& q, const View& k, const View& v) {
   return {q.extent(0), q.extent(1), k.extent(1), q.extent(2), k.extent(2), q.extent(3), v.extent(3)};
 }
@@ -74,7 +64,8 @@ T state_of(const Weighed<T>& row, const AttendOptions& options) {
 
 // The largest scores of a row, and what they weigh; nothing of an empty row, and NaN where the row has one.
 template <class T>
-void take_top(Row<T>& row, const std::vector<T>& scores, const std::vector<bool>& seen, std::int64_t count) {
+void take_top(Row<T>& row, const std::vector<bool>& seen, std::int64_t count) {
+  const std::vector<T>& scores = row.weighed;
   row.top_weights.assign(at(count), 0);
   row.top_indices.assign(at(count), -1);
   if (row.empty) return;
@@ -138,9 +129,9 @@ Row<T> Attention<T>::row(std::int64_t b, std::int64_t h, std::int64_t i) const {
   }
 
   // / temperature, weigh
-  std::vector<T> scores = row.biased;
-  for (T& s : scores) s /= static_cast<T>(options_.temperature);
-  const Weighed<T> weighed = weigh(scores, seen, options_.weigh, options_.score.is_kernel());
+  row.weighed = row.biased;
+  for (T& s : row.weighed) s /= static_cast<T>(options_.temperature);
+  const Weighed<T> weighed = weigh(row.weighed, seen, options_.weigh, options_.score.is_kernel());
   row.weights = weighed.weights;
   row.empty = weighed.empty;
   row.state = state_of(weighed, options_);
@@ -150,7 +141,7 @@ Row<T> Attention<T>::row(std::int64_t b, std::int64_t h, std::int64_t i) const {
     row.entropy = entropy_of(row.weights);
     row.effective = std::exp(row.entropy);
   }
-  if (options_.want_top > 0) take_top(row, scores, seen, options_.want_top);
+  if (options_.want_top > 0) take_top(row, seen, options_.want_top);
 
   // dropout, pool: out = sum of w v over the keys that are seen; w v of the others could be 0 * NaN
   row.out.assign(at(Dv), 0);
@@ -190,6 +181,7 @@ Attended<T> attend(const View& q, const View& k, const View& v, const AttendOpti
       for (std::int64_t i = 0; i < e.Tq; ++i) {
         const Row<T> row = attention.row(b, h, i);
         append(all.out, row.out);
+        append(all.weighed, row.weighed);
         append(all.weights, row.weights);
         append(all.top_weights, row.top_weights);
         append(all.top_indices, row.top_indices);

@@ -15,6 +15,7 @@ namespace qkv::reference {
 template <class T>
 struct Row {
   std::vector<T> scaled, capped, biased;  // [Tk], as ScoreStage names them: before the temperature
+  std::vector<T> weighed;                 // [Tk], the scores that are weighed: biased / temperature
   std::vector<T> weights;                 // [Tk]
   std::vector<T> out;                     // [Dv], after dropout
   bool empty = false;                     // it may see no key
@@ -50,12 +51,12 @@ class Attention {
 extern template class Attention<double>;
 extern template class Attention<float>;
 
-// All rows, dense: out [B, H, Tq, Dv], lse, entropy, effective, state and index [B, H, Tq], weights and scores
+// All rows, dense: out [B, H, Tq, Dv], lse, entropy, effective, state and index [B, H, Tq], weights, scores and weighed
 // [B, H, Tq, Tk], scores at options.want_scores (absent for none), row_weights [B, H, R, Tk], mass [B, H, Tk],
 // top_weights and top_indices [B, H, Tq, want_top].
 template <class T>
 struct Attended {
-  std::vector<T> out, lse, weights, row_weights, scores, mass, top_weights, entropy, effective, state;
+  std::vector<T> out, lse, weights, row_weights, scores, weighed, mass, top_weights, entropy, effective, state;
   std::vector<std::int64_t> top_indices, index;
 };
 template <class T>

@@ -36,6 +36,15 @@ double broadcast_element(const View& view, std::int64_t b, std::int64_t h, std::
   return element(view, distance);
 }
 
+View as_rank_4(const View& x) {
+  if (x.rank() == 4) return x;
+  if (x.rank() == 3) {
+    return View(x.data(), x.dtype(), {x.extent(0), 1, x.extent(1), x.extent(2)},
+                {x.stride(0), 0, x.stride(1), x.stride(2)});
+  }
+  return View(x.data(), x.dtype(), {1, 1, x.extent(0), x.extent(1)}, {0, 0, x.stride(0), x.stride(1)});
+}
+
 namespace {
 
 template <class T>
