@@ -297,11 +297,11 @@ TEST(Entropy, IsThatOfEqualWeightsAtMost) {
         const Tensor q({Tq, 4}), k = random_tensor({Tk, 4}, 1), v = random_tensor({Tk, 3}, 2);
         const Attended even = attend(q, k, v, {.want_entropy = true, .want_effective = true});
         for (const float h : even.entropy.values<float>()) {
-          ASSERT_NEAR(h, std::log(static_cast<float>(Tk)), 4e-6f * (1 + std::log(static_cast<float>(Tk))));
+          ASSERT_NEAR(h, std::log(static_cast<float>(Tk)), 1e-5f * (1 + std::log(static_cast<float>(Tk))));
         }
-        // e to the power of an entropy that is off by 3e-5.
+        // e to the power of an entropy that is off by 8e-5.
         for (const float n : even.effective.values<float>())
-          ASSERT_NEAR(n, static_cast<float>(Tk), 3e-5f * static_cast<float>(Tk));
+          ASSERT_NEAR(n, static_cast<float>(Tk), 1e-4f * static_cast<float>(Tk));
         // One key so much better than the rest that nothing is left for them.
         Tensor added({Tk});
         added.values<float>()[0] = 500;
