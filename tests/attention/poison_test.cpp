@@ -1,5 +1,4 @@
 // attention/poison_test.cpp: what is excluded has no influence, whatever it holds; what is seen comes through.
-#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -7,47 +6,19 @@
 
 #include "support/close.h"
 #include "support/isas.h"
+#include "support/poison.h"
 #include "support/problem.h"
 #include "support/random.h"
 
 namespace qkv::test {
 namespace {
 
-struct Poison {
-  const char* name;
-  std::uint32_t bits;
-};
-constexpr Poison poisons[] = {
-    {"NaN", 0x7fc00000},
-    {"NaN with a payload", 0x7fc00001},
-    {"negative NaN", 0xffc00000},
-    {"NaN of all ones", 0xffffffff},
-    {"signalling NaN", 0x7f800001},
-    {"infinity", 0x7f800000},
-    {"minus infinity", 0xff800000},
-};
-
-// Fills one row of every sequence and head with these bits; copied as integers, so that signalling NaNs stay what
-// they are.
-void poison_row(const MutableView& x, std::int64_t row, std::uint32_t bits) {
-  auto* data = x.as<std::uint32_t>();
-  for (std::int64_t b = 0; b < x.extent(0); ++b)
-    for (std::int64_t h = 0; h < x.extent(1); ++h)
-      for (std::int64_t d = 0; d < x.extent(3); ++d) {
-        data[b * x.stride(0) + h * x.stride(1) + row * x.stride(2) + d * x.stride(3)] = bits;
-      }
-}
-
-constexpr MaskKind excluding[] = {MaskKind::lengths,    MaskKind::query_lengths, MaskKind::causal,    MaskKind::window,
-                                  MaskKind::keep,       MaskKind::drop,          MaskKind::keep_keys, MaskKind::bias,
-                                  MaskKind::block_mask, MaskKind::keep_by};
-
 // Every mask, every poison, poison in one record, in the keys, the values or both: rows that see the record get what
 // the reference gets, the others do not notice.
 TEST(Poison, ReachesThoseWhoSeeItAndNobodyElse) {
   on_every_isa([] {
     std::uint64_t seed = 0;
-    for (const MaskKind kind : excluding) {
+    for (const MaskKind kind : excluding_masks) {
       for (const Poison& poison : poisons) {
         for (const std::int64_t Tq : {1, 4, 5, 29}) {
           for (const int where : {1, 2, 3}) {

@@ -14,30 +14,6 @@
 namespace qkv::test {
 namespace {
 
-// Rows of floats, each at the very end of a page of its own, so that reading beyond a row hits the next page.
-class RowsOnPages {
- public:
-  explicit RowsOnPages(View rows)  // [1, 1, T, D]
-      : pages_(static_cast<std::size_t>(rows.extent(2))), rows_(rows) {
-    const auto width = static_cast<std::size_t>(rows.extent(3)) * sizeof(float);
-    for (std::int64_t j = 0; j < rows.extent(2); ++j) {
-      const auto page = static_cast<std::size_t>(j);
-      std::memcpy(pages_.page(page) + Pages::size() - width, rows.as<float>() + j * rows.stride(2), width);
-    }
-  }
-
-  void forbid(std::int64_t row) { pages_.forbid(static_cast<std::size_t>(row)); }
-  View view() const {
-    const auto page = static_cast<std::int64_t>(Pages::size() / sizeof(float));
-    const auto* first = reinterpret_cast<const float*>(pages_.data()) + page - rows_.extent(3);
-    return View(first, rows_.shape(), {page * rows_.extent(2), page * rows_.extent(2), page, 1});
-  }
-
- private:
-  Pages pages_;
-  View rows_;
-};
-
 // The answer from memory where the excluded rows are unmapped is the answer from whole memory.
 void expect_unread(std::int64_t Tq, std::int64_t Tk, const Mask& mask, const std::vector<std::int64_t>& excluded) {
   for (const std::int64_t D : {16, 17, 3}) {

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+
+#include <qkv/tensor.h>
 
 namespace qkv::test {
 
@@ -22,6 +25,19 @@ class Pages {
  private:
   std::byte* data_;
   std::size_t count_;
+};
+
+// Rows of floats, each at the very end of a page of its own, so that reading beyond a row hits the next page.
+class RowsOnPages {
+ public:
+  explicit RowsOnPages(const View& rows);  // [1, 1, T, D], float32; copied
+
+  void forbid(std::int64_t row) { pages_.forbid(static_cast<std::size_t>(row)); }
+  View view() const;
+
+ private:
+  Pages pages_;
+  Shape shape_;
 };
 
 }  // namespace qkv::test
