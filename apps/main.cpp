@@ -13,12 +13,13 @@ namespace {
 
 enum ExitCode { success = 0, failure = 1, wrong_usage = 2 };
 
-// One line, whatever the text holds. The library names its operation first ("attend: ..."), as `who` does already.
+// One line without control characters, whatever the text holds. The library names its operation first ("attend: ..."),
+// as `who` does already.
 void complain(const std::string& who, std::string text) {
   const std::string operation = who.substr(who.find(' ') + 1) + ": ";
   if (text.starts_with(operation)) text.erase(0, operation.size());
   for (char& c : text) {
-    if (c == '\n' || c == '\r') c = ' ';
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   }
   std::cerr << who << ": " << text << "\n";
 }
