@@ -22,4 +22,18 @@ struct HeatMapOptions {
 //   finite.
 QKV_API std::string heat_map_text(View matrix, const HeatMapOptions& options = {});
 
+struct BarsOptions {
+  std::string title = {};
+  std::vector<std::string> rows = {};     // labels, one per row, or none
+  std::vector<std::string> columns = {};  // labels, one per column, or none
+  bool color = true;                      // 24-bit colour escapes; false: the terminal's own colour
+  double high = 1;                        // what a full bar means; > 0
+  int width = 10;                         // of a full bar, in columns of the terminal: 1 to 200
+};
+
+// A matrix as horizontal bars for a terminal, a number of two decimals behind each: one row of text per row, ending in
+// a newline. A bar begins at 0; what is beyond its ends is drawn as its ends. NaN is drawn as "?".
+//   matrix  [rows, columns], float32 or float64. Throws ShapeError, DtypeError and OptionError.
+QKV_API std::string bars_text(View matrix, const BarsOptions& options = {});
+
 }  // namespace qkv

@@ -9,17 +9,11 @@
 #include <qkv/error.h>
 
 #include "base/message.h"
+#include "plot/matrix.h"
 #include "plot/terminal_text.h"
 
 namespace qkv {
 namespace {
-
-constexpr int longest_label = 16, longest_title = 200;
-
-double element(View matrix, std::int64_t row, std::int64_t column) {
-  const std::int64_t at = row * matrix.stride(0) + column * matrix.stride(1);
-  return matrix.dtype() == Dtype::float32 ? double{matrix.as<float>()[at]} : matrix.as<double>()[at];
-}
 
 std::string repeated(std::string_view text, int times) {
   std::string result;
@@ -53,9 +47,8 @@ std::string background(double share) {
 
 class HeatMap {
  public:
-  HeatMap(View matrix, const HeatMapOptions& options) : matrix_(matrix), options_(options) {
-    for (const std::string& label : options.rows) rows_.push_back(clean(label, longest_label));
-    for (const std::string& label : options.columns) columns_.push_back(clean(label, longest_label));
+  HeatMap(View matrix, const HeatMapOptions& options)
+      : matrix_(matrix), options_(options), rows_(clean_labels(options.rows)), columns_(clean_labels(options.columns)) {
     for (const std::string& label : rows_) margin_ = std::max(margin_, columns_of(label) + 1);
   }
 
@@ -118,29 +111,16 @@ class HeatMap {
 
   const View matrix_;
   const HeatMapOptions& options_;
-  std::vector<std::string> rows_, columns_;
+  const std::vector<std::string> rows_, columns_;
   int margin_ = 0;  // the columns before the matrix: the longest label and a space
   bool has_nan_ = false;
 };
 
-void require_labels(const std::vector<std::string>& labels, View matrix, int axis, std::string_view what) {
-  if (!labels.empty() && labels.size() != static_cast<std::size_t>(matrix.extent(axis))) {
-    throw ShapeError(message("heat_map_text: ", labels.size(), " labels for the ", what, "s of a matrix of shape ",
-                             matrix.shape().text()));
-  }
-}
-
 }  // namespace
 
 std::string heat_map_text(View matrix, const HeatMapOptions& options) {
-  if (matrix.rank() != 2) {
-    throw ShapeError(message("heat_map_text: a matrix has rank 2, this has shape ", matrix.shape().text()));
-  }
-  if (matrix.dtype() != Dtype::float32 && matrix.dtype() != Dtype::float64) {
-    throw DtypeError(message("heat_map_text: the matrix is ", name_of(matrix.dtype()), ", not float32 or float64"));
-  }
-  require_labels(options.rows, matrix, 0, "row");
-  require_labels(options.columns, matrix, 1, "column");
+  require_matrix(matrix, "heat_map_text");
+  require_labels(matrix, options.rows, options.columns, "heat_map_text");
   if (!(options.high > options.low) || !std::isfinite(options.high - options.low)) {
     throw OptionError(
         message("heat_map_text: high = ", options.high, " must be above low = ", options.low, ", and both finite"));
