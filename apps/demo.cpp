@@ -1,118 +1,38 @@
-// apps/demo.cpp: `qkv demo`: who looks at whom in three padded sentences.
+// apps/demo.cpp: `qkv demo`: attention to look at.
+#include "demo.h"
+
 #include <unistd.h>
 
-#include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <iostream>
+#include <memory>
 #include <string>
-#include <vector>
-
-#include <qkv/attend.h>
-#include <qkv/plot.h>
 
 #include "command.h"
 
 namespace qkv::apps {
 namespace {
 
-using Sentence = std::vector<std::string>;
-
-const std::vector<Sentence> sentences = {
-    {"the", "cat", "sat", "on", "the", "mat"},
-    {"attention", "weighs", "values"},
-    {"every", "query", "asks", "each", "key"},
-};
-constexpr std::int64_t letters = 26;
-
-// How often each letter occurs in the word, scaled to length 1: words that share letters point the same way.
-void embed(const std::string& word, float* vector) {
-  for (const char letter : word) vector[letter - 'a'] += 1;
-  double squares = 0;
-  for (std::int64_t i = 0; i < letters; ++i) squares += vector[i] * vector[i];
-  for (std::int64_t i = 0; i < letters; ++i) vector[i] /= static_cast<float>(std::sqrt(squares));
-}
-
-// [B, T, D]: a sentence per batch entry; what is beyond its words stays zero.
-Tensor embedded(std::int64_t longest) {
-  Tensor result({static_cast<std::int64_t>(sentences.size()), longest, letters});
-  float* vectors = result.values<float>().data();
-  for (const Sentence& sentence : sentences) {
-    for (std::size_t i = 0; i < sentence.size(); ++i)
-      embed(sentence[i], vectors + static_cast<std::int64_t>(i) * letters);
-    vectors += longest * letters;
-  }
-  return result;
-}
-
-std::string title(std::size_t number, std::size_t words, std::size_t longest) {
-  const std::size_t padding = longest - words;
-  std::string text = "Sentence " + std::to_string(number) + ": " + std::to_string(words) + " words";
-  return padding == 0 ? text + ", no padding" : text + " and " + std::to_string(padding) + " of padding";
-}
-
-double sum_of_row_ends(View rows, std::int64_t from) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < rows.extent(0); ++i) {
-    for (std::int64_t j = from; j < rows.extent(1); ++j)
-      sum += rows.as<float>()[i * rows.stride(0) + j * rows.stride(1)];
-  }
-  return sum;
-}
-
-// One sentence's matrix out of [B, T, T].
-View sentence_of(View weights, std::size_t b) {
-  const View one = weights.slice(0, static_cast<std::int64_t>(b), 1);
-  return View(one.data(), one.dtype(), {one.extent(1), one.extent(2)}, {one.stride(1), one.stride(2)});
-}
-
-int run() {
-  std::size_t longest = 0;
-  std::vector<std::int64_t> lens;
-  for (const Sentence& sentence : sentences) {
-    longest = std::max(longest, sentence.size());
-    lens.push_back(static_cast<std::int64_t>(sentence.size()));
-  }
-  const Tensor words = embedded(static_cast<std::int64_t>(longest));
-  const View valid_lens(lens, {static_cast<std::int64_t>(lens.size())});
-  // Scores are cosines here, at most 1; the scale spreads them, so that the weights differ visibly.
-  const Attended attended =
-      attend(words, words, words, {.score = dot(), .scale = 3, .mask = lengths(valid_lens), .want_weights = true});
-
-  std::cout
-      << "Three sentences attend to themselves. Every word is a query (a row) that asks all words of its sentence,\n"
-         "the keys (columns). A word is embedded as the counts of its letters, so it looks most at itself and at\n"
-         "words with the same letters; each row of weights sums to 1.\n"
-         "A batch needs equal lengths, so the shorter sentences are padded. attend() is told the valid lengths:\n"
-         "padding is excluded before the softmax and gets exactly nothing. (The padding's own rows answer nobody\n"
-         "and are not shown.)\n\n";
+int run(const std::string& what) {
   const bool color = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
-  for (std::size_t b = 0; b < sentences.size(); ++b) {
-    const Sentence& sentence = sentences[b];
-    Sentence columns = sentence;
-    columns.resize(longest, "(pad)");
-    const View weights = sentence_of(attended.weights, b).slice(0, 0, lens[b]);
-    std::cout << heat_map_text(weights, {.title = title(b + 1, sentence.size(), longest),
-                                         .rows = sentence,
-                                         .columns = columns,
-                                         .color = color,
-                                         .high = 0.5});
-    if (sentence.size() < longest) {
-      std::cout << "Together the weights of the padding are " << sum_of_row_ends(weights, lens[b]) << ".\n";
-    }
-    std::cout << "\n";
-  }
+  if (what != "sentences") show_students(color);
+  if (what.empty()) std::cout << "\n";
+  if (what != "students") show_sentences(color);
   return 0;
 }
 
 }  // namespace
 
 Command demo_command(CLI::App& qkv) {
-  CLI::App& app = *qkv.add_subcommand("demo", "Attention weights of three padded sentences, drawn in the terminal");
+  CLI::App& app = *qkv.add_subcommand("demo", "Attention to look at: a table of students, three padded sentences");
+  const auto what = std::make_shared<std::string>();
+  app.add_option("what", *what, "What is shown; both if not said")
+      ->check(CLI::IsMember({"students", "sentences"}))
+      ->option_text("students|sentences");
   app.footer(
       "Colours appear where the output is a terminal and NO_COLOR is not set.\n\n"
-      "Examples:\n  qkv demo\n  NO_COLOR=1 qkv demo");
-  return {&app, run};
+      "Examples:\n  qkv demo\n  qkv demo students\n  NO_COLOR=1 qkv demo");
+  return {&app, [what] { return run(*what); }};
 }
 
 }  // namespace qkv::apps
