@@ -45,7 +45,7 @@ Results checked_results(const Problem& p, const AttendInto& into, const MutableV
         message(p.operation, ": into.", view, " and options.", option, " go together; one is given without the other"));
   };
   together(static_cast<bool>(into.scores), p.want_scores != ScoreStage::none, "scores", "want_scores");
-  together(static_cast<bool>(into.row_weights), !p.want_rows.empty(), "row_weights", "want_rows");
+  together(static_cast<bool>(into.row_weights), p.want_row_weights, "row_weights", "want_rows");
   together(static_cast<bool>(into.top_weights), p.want_top > 0, "top_weights", "want_top");
   const Shape pairs = p.shape({p.Tq, p.Tk}), each = p.shape({p.Tq}), top = p.shape({p.Tq, p.want_top});
   Results to;
@@ -107,7 +107,7 @@ Attended ask(const Problem& p, const Scoring& scoring) {
   };
   make(p.want_lse, result.lse, {p.Tq}, p.compute);
   make(p.want_weights, result.weights, {p.Tq, p.Tk}, p.compute);
-  make(!p.want_rows.empty(), result.row_weights, {static_cast<std::int64_t>(p.want_rows.size()), p.Tk}, p.compute);
+  make(p.want_row_weights, result.row_weights, {static_cast<std::int64_t>(p.want_rows.size()), p.Tk}, p.compute);
   make(p.want_scores != ScoreStage::none, result.scores, {p.Tq, p.Tk}, p.compute);
   make(p.want_mass, result.mass, {p.Tk}, p.compute);
   make(p.want_top > 0, result.top_weights, {p.Tq, p.want_top}, p.compute);

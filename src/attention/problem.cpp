@@ -187,6 +187,7 @@ void set_wants(Problem& p, const AttendOptions& options) {
   p.want_effective = options.want_effective;
   p.want_partial = options.want_partial;
   const View& rows = options.want_rows;
+  p.want_row_weights = static_cast<bool>(rows);
   if (!rows) return;
   if (!is_integer(rows.dtype()) || rows.rank() != 1) {
     throw ShapeError(

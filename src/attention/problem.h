@@ -43,6 +43,7 @@ struct Problem {
   ScoreStage want_scores;
   bool want_lse, want_weights, want_mass, want_entropy, want_effective, want_partial;
   std::int64_t want_top;
+  bool want_row_weights;
   std::vector<std::int64_t> want_rows;
   PartialState state_kind;
   int threads;
