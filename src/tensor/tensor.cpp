@@ -42,81 +42,88 @@ To converted(From value) {
   }
 }
 
-// One line along the last axis.
+// Copies one line along the last axis.
+using CopyLine = void (*)(const void* from, std::int64_t stride, std::int64_t count, void* to);
+
 template <class To, class From>
-void copy_line(const From* from, std::int64_t stride, std::int64_t count, To* to) {
+void copy_line(const void* from, std::int64_t stride, std::int64_t count, void* to) {
   if constexpr (std::is_same_v<To, From>) {
     if (stride == 1 && count > 0) {  // memcpy takes no null pointers, not even for nothing
       std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(To));
       return;
     }
   }
-  for (std::int64_t i = 0; i < count; ++i) to[i] = converted<To>(from[i * stride]);
-}
-
-template <class To, class From>
-To* copy_axis(const From* from, View view, int axis, To* to) {
-  if (axis >= view.rank() - 1) {
-    const std::int64_t count = view.rank() == 0 ? 1 : view.extent(axis);
-    copy_line(from, view.rank() == 0 ? 1 : view.stride(axis), count, to);
-    return to + count;
-  }
-  for (std::int64_t i = 0; i < view.extent(axis); ++i) to = copy_axis(from + i * view.stride(axis), view, axis + 1, to);
-  return to;
-}
-
-template <class To, class From>
-void copy_elements(View view, MutableView into) {
-  copy_axis(view.as<From>(), view, 0, into.as<To>());
-}
-
-template <class From>
-void copy_floating(View view, MutableView into) {
-  switch (into.dtype()) {
-    case Dtype::float32:
-      return copy_elements<float, From>(view, into);
-    case Dtype::float64:
-      return copy_elements<double, From>(view, into);
-    case Dtype::float16:
-      return copy_elements<Float16, From>(view, into);
-    case Dtype::bfloat16:
-      return copy_elements<BFloat16, From>(view, into);
-    default:
-      refuse_conversion(view.dtype(), into.dtype());
+  for (std::int64_t i = 0; i < count; ++i) {
+    static_cast<To*>(to)[i] = converted<To>(static_cast<const From*>(from)[i * stride]);
   }
 }
 
 template <class From>
-void copy_integers(View view, MutableView into) {
-  switch (into.dtype()) {
-    case Dtype::int32:
-      return copy_elements<std::int32_t, From>(view, into);
-    case Dtype::int64:
-      return copy_elements<std::int64_t, From>(view, into);
+CopyLine floating_line(Dtype from, Dtype to) {
+  switch (to) {
+    case Dtype::float32:
+      return copy_line<float, From>;
+    case Dtype::float64:
+      return copy_line<double, From>;
+    case Dtype::float16:
+      return copy_line<Float16, From>;
+    case Dtype::bfloat16:
+      return copy_line<BFloat16, From>;
     default:
-      refuse_conversion(view.dtype(), into.dtype());
+      refuse_conversion(from, to);
   }
 }
 
-void copy_into(View view, MutableView into) {
-  switch (view.dtype()) {
-    case Dtype::float32:
-      return copy_floating<float>(view, into);
-    case Dtype::float64:
-      return copy_floating<double>(view, into);
-    case Dtype::float16:
-      return copy_floating<Float16>(view, into);
-    case Dtype::bfloat16:
-      return copy_floating<BFloat16>(view, into);
+template <class From>
+CopyLine integer_line(Dtype from, Dtype to) {
+  switch (to) {
     case Dtype::int32:
-      return copy_integers<std::int32_t>(view, into);
+      return copy_line<std::int32_t, From>;
     case Dtype::int64:
-      return copy_integers<std::int64_t>(view, into);
+      return copy_line<std::int64_t, From>;
+    default:
+      refuse_conversion(from, to);
+  }
+}
+
+CopyLine line_of(Dtype from, Dtype to) {
+  switch (from) {
+    case Dtype::float32:
+      return floating_line<float>(from, to);
+    case Dtype::float64:
+      return floating_line<double>(from, to);
+    case Dtype::float16:
+      return floating_line<Float16>(from, to);
+    case Dtype::bfloat16:
+      return floating_line<BFloat16>(from, to);
+    case Dtype::int32:
+      return integer_line<std::int32_t>(from, to);
+    case Dtype::int64:
+      return integer_line<std::int64_t>(from, to);
     case Dtype::boolean:
-      if (into.dtype() != Dtype::boolean) refuse_conversion(view.dtype(), into.dtype());
-      return copy_elements<bool, bool>(view, into);
+      break;
   }
+  if (to != Dtype::boolean) refuse_conversion(from, to);
+  return copy_line<bool, bool>;
 }
+
+// Walks the axes from `axis` on, line by line; the copy is dense.
+struct Copying {
+  const View& view;
+  CopyLine line;
+  std::ptrdiff_t from_size, to_size;
+
+  std::byte* copy(const std::byte* from, int axis, std::byte* to) const {
+    const std::int64_t count = view.rank() == 0 ? 1 : view.extent(axis);
+    const std::int64_t stride = view.rank() == 0 ? 1 : view.stride(axis);
+    if (axis >= view.rank() - 1) {
+      line(from, stride, count, to);
+      return to + count * to_size;
+    }
+    for (std::int64_t i = 0; i < count; ++i) to = copy(from + i * stride * from_size, axis + 1, to);
+    return to;
+  }
+};
 
 }  // namespace
 
@@ -131,14 +138,12 @@ Tensor Tensor::copy_of(View view) { return copy_of(view, view.dtype()); }
 
 Tensor Tensor::copy_of(View view, Dtype dtype) {
   if (!view) return {};
+  const CopyLine line = line_of(view.dtype(), dtype);  // refuses, even where there is nothing to copy
   Tensor copy(view.shape(), dtype);
-  if (view.elements() == 0) {
-    // No element to copy, but a conversion that does not exist is refused all the same.
-    const View nothing(nullptr, view.dtype(), {0});
-    copy_into(nothing, MutableView(nullptr, dtype, {0}));
-  } else {
-    copy_into(view, copy);
-  }
+  if (view.elements() == 0) return copy;
+  const Copying copying{view, line, static_cast<std::ptrdiff_t>(size_of(view.dtype())),
+                        static_cast<std::ptrdiff_t>(size_of(dtype))};
+  copying.copy(static_cast<const std::byte*>(view.data()), 0, static_cast<std::byte*>(copy.memory_.get()));
   return copy;
 }
 
