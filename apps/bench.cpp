@@ -14,17 +14,17 @@ namespace qkv::apps {
 Command bench_command(CLI::App& qkv) {
   CLI::App& app = *qkv.add_subcommand("bench", "How fast attention is on this machine");
   const auto options = std::make_shared<bench::Options>();
-  app.add_option("what", options->what, "What is measured; all three if not said")
-      ->check(CLI::IsMember({"attend", "decode", "gemm"}))
-      ->option_text("attend|decode|gemm");
+  app.add_option("what", options->what, "What is measured; everything if not said")
+      ->check(CLI::IsMember({"attend", "decode", "gemm", "scores", "weighings", "statistics", "cache"}))
+      ->option_text("attend|decode|gemm|scores|weighings|statistics|cache");
   app.add_flag("--json", options->json, "JSON lines instead of a table");
   app.add_option("--threads", options->threads, "How many (1)")->check(CLI::Range(1, 1024))->option_text("N");
   add_choice<Isa>(app, "--isa", options->isa,
                   {{"baseline", Isa::baseline}, {"avx2", Isa::avx2}, {"avx512", Isa::avx512}},
                   "The instruction set instead of the best one");
   app.add_option("--case", options->only_case, "One case only, such as causal")->option_text("NAME");
-  app.add_option("-T", options->T, "One length only: T of attend, Tk of decode, M of gemm")->option_text("N");
-  app.add_option("-D", options->D, "One width only: D of attend and decode, N of gemm")->option_text("N");
+  app.add_option("-T", options->T, "One length only: T, Tk of decode and cache, M of gemm")->option_text("N");
+  app.add_option("-D", options->D, "One width only: D, N of gemm")->option_text("N");
   app.add_flag("--quick", options->quick, "Fewer repetitions: under a minute");
   app.footer(
       "Every output is checked against a double-precision reference before it is timed. FMA peak and read\n"

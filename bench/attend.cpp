@@ -12,8 +12,8 @@
 #include <qkv/error.h>
 
 #include "base/message.h"
-#include "bench/check.h"
 #include "bench/data.h"
+#include "bench/problem.h"
 
 namespace qkv::bench {
 namespace {
@@ -30,25 +30,6 @@ constexpr std::int64_t other_widths_length = 1024;
 std::int64_t heads_of(std::string_view name, std::int64_t T) {
   if (name == "bias" || name == "keep") return T <= 1024 ? 8 : 4;
   return T <= 512 ? 8 : T <= 2048 ? 2 : 1;
-}
-
-// Everything that one case computes with.
-struct Problem {
-  Tensor q, k, v, out;
-  Tensor mask_data;  // what the mask looks at
-  AttendOptions options;
-
-  void solve() { attend_into(q, k, v, {.out = out}, options); }
-  std::string check() {
-    solve();
-    return check_attend(q, k, v, options, out);
-  }
-};
-
-Tensor random_tensor(const Shape& shape, std::uint64_t seed, float size = 1) {
-  Tensor tensor(shape);
-  fill(tensor.values<float>(), seed, size);
-  return tensor;
 }
 
 // Sequences of a padded batch: one is full, the others shorter by an eighth, a quarter and a half, off any round size.
@@ -72,7 +53,7 @@ Case attend_case(std::string_view name, std::int64_t H, std::int64_t T, std::int
   auto problem = std::make_shared<Problem>();
   problem->options.threads = threads;
   Mask& mask = problem->options.mask;
-  Tensor& mask_data = problem->mask_data;
+  Tensor& mask_data = problem->others.emplace_back();  // what the mask looks at
   std::int64_t B = 1;
   std::int64_t pairs = H * T * T;
   if (name == "causal") {

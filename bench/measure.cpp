@@ -55,13 +55,13 @@ double best_rate(const Group& group, const MeasuredGroup& measured) {
 
 void report_group(const Bench& bench, const Group& group, const MeasuredGroup& measured, Report& report) {
   const double peak = best_rate(group, measured);
-  std::optional<double> plain_rate;
+  std::optional<double> reference_rate;
   for (const Measured& m : measured.cases) {
     const double rate = m.subject->work / m.timing.seconds();
-    const bool is_plain = m.subject->name == "plain";
-    if (is_plain) plain_rate = rate;
-    Result result{.seconds = m.timing.seconds(), .rate = rate, .peak = peak, .vs_plain = {}};
-    if (plain_rate && !is_plain) result.vs_plain = rate / *plain_rate;
+    const bool is_reference = m.subject->name == bench.reference;
+    if (is_reference) reference_rate = rate;
+    Result result{.seconds = m.timing.seconds(), .rate = rate, .peak = peak, .vs_reference = {}};
+    if (reference_rate && !is_reference) result.vs_reference = rate / *reference_rate;
     if (m.subject->reported) report.add(bench, *m.subject, result);
   }
 }

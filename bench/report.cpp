@@ -70,7 +70,16 @@ std::string short_shape(const Case& subject) {
   return text.str();
 }
 
-constexpr int name_width = 10, shape_width = 32, number_width = 12;
+bool compares(const Bench& bench) {
+  for (const Group& group : bench.groups) {
+    for (const Case& subject : group.cases) {
+      if (subject.name == bench.reference) return true;
+    }
+  }
+  return false;
+}
+
+constexpr int name_width = 14, shape_width = 32, number_width = 12;
 
 }  // namespace
 
@@ -85,7 +94,8 @@ void Report::add(const Bench& bench, const Case& subject, const Result& result) 
     line[bandwidth ? "peak_gb_per_s" : "peak_gflops"] = rounded(result.peak * 1e-9);
     line[bandwidth ? "share_of_bandwidth" : "share_of_peak"] = rounded(result.rate / result.peak);
     if (subject.useful_pairs > 0) line["useful_pairs"] = subject.useful_pairs;
-    if (result.vs_plain) line["vs_plain"] = rounded(*result.vs_plain);
+    if (subject.units > 0) line["ns_per_unit"] = rounded(result.seconds * 1e9 / static_cast<double>(subject.units));
+    if (result.vs_reference) line["vs_" + bench.reference] = rounded(*result.vs_reference);
     line["cpu"] = processor();
     line["date"] = today();
     out_ << line.dump() << std::endl;
@@ -96,7 +106,11 @@ void Report::add(const Bench& bench, const Case& subject, const Result& result) 
        << std::right << std::fixed << std::setprecision(3) << std::setw(number_width) << result.seconds * 1e3
        << std::setprecision(1) << std::setw(number_width) << result.rate * 1e-9 << std::setw(number_width)
        << result.peak * 1e-9 << std::setw(number_width - 2) << 100 * result.rate / result.peak << " %";
-  if (result.vs_plain) out_ << std::setw(number_width - 2) << 100 * *result.vs_plain << " %";
+  if (result.vs_reference) out_ << std::setw(number_width - 2) << 100 * *result.vs_reference << " %";
+  if (subject.units > 0) {
+    out_ << std::setprecision(4) << std::setw(number_width) << result.seconds * 1e9 / static_cast<double>(subject.units)
+         << " ns a unit";
+  }
   out_ << std::endl;
 }
 
@@ -124,7 +138,7 @@ void Report::start_table(const Bench& bench) {
        << std::left << std::setw(name_width + shape_width) << bench.name << std::right << std::setw(number_width)
        << "ms" << std::setw(number_width) << (bandwidth ? "GB/s" : "GFLOP/s") << std::setw(number_width) << "peak"
        << std::setw(number_width) << "share";
-  if (bench.name == "attend") out_ << std::setw(number_width) << "vs plain";
+  if (compares(bench)) out_ << std::setw(number_width) << "vs " + bench.reference;
   out_ << "\n";
 }
 

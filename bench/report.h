@@ -13,7 +13,7 @@ struct Result {
   double seconds = 0;              // of one call, the best
   double rate = 0;                 // work per second
   double peak = 0;                 // the highest rate the machine has, measured in turns with it
-  std::optional<double> vs_plain;  // its share of the peak over that of the plain case of the same size
+  std::optional<double> vs_reference;  // its share of the peak over that of the reference case of the same size
 };
 
 // Writes to a stream that it is given. The processor, the instruction set and the number of threads are part of every

@@ -8,11 +8,15 @@
 
 #include "base/message.h"
 #include "bench/attend.h"
+#include "bench/cache.h"
 #include "bench/chosen_isa.h"
 #include "bench/decode.h"
 #include "bench/gemm.h"
 #include "bench/measure.h"
 #include "bench/report.h"
+#include "bench/scores.h"
+#include "bench/statistics.h"
+#include "bench/weighings.h"
 
 namespace qkv::bench {
 namespace {
@@ -21,7 +25,13 @@ struct Entry {
   std::string_view name;
   Bench (*make)(const Options& options);
 };
-constexpr std::array<Entry, 3> entries = {{{"attend", attend_bench}, {"decode", decode_bench}, {"gemm", gemm_bench}}};
+constexpr std::array<Entry, 7> entries = {{{"attend", attend_bench},
+                                           {"decode", decode_bench},
+                                           {"gemm", gemm_bench},
+                                           {"scores", scores_bench},
+                                           {"weighings", weighings_bench},
+                                           {"statistics", statistics_bench},
+                                           {"cache", cache_bench}}};
 
 std::string text_of(const Options& options) {
   std::string text = options.what.empty() ? "any benchmark" : options.what;
@@ -46,8 +56,10 @@ int run(const Options& options, std::ostream& out) {
     all_right &= measure(bench, options, report);
   }
   if (!found) {
-    throw OptionError(message("bench: there is nothing to measure for ", text_of(options),
-                              "; the benchmarks are attend, decode and gemm"));
+    std::string names;
+    for (const Entry& entry : entries) names += (names.empty() ? "" : ", ") + std::string(entry.name);
+    throw OptionError(
+        message("bench: there is nothing to measure for ", text_of(options), "; the benchmarks are ", names));
   }
   return all_right ? 0 : 1;
 }

@@ -11,10 +11,10 @@
 namespace qkv::bench {
 
 struct Options {
-  std::string what;                  // "attend", "decode", "gemm"; empty is all three
+  std::string what;                  // "attend", "decode", "gemm", "scores", ...; empty is all
   std::string only_case;             // one case of them ("causal"); empty is all
-  std::optional<std::int64_t> T;     // one length only: T of attend, Tk of decode, M of gemm
-  std::optional<std::int64_t> D;     // one width only: D of attend and decode, N of gemm
+  std::optional<std::int64_t> T;     // one length only: T, Tk of decode and cache, M of gemm
+  std::optional<std::int64_t> D;     // one width only: D, N of gemm
   bool json = false;                 // JSON lines instead of a table
   int threads = 1;                   // one: CPU time is measured; several: wall time
   std::optional<Isa> isa;            // instead of the best one
