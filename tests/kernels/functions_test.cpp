@@ -1,4 +1,5 @@
-// kernels/functions_test.cpp: 2^x and tanh on vectors: how accurate they are, and what they make of what is no number.
+// kernels/functions_test.cpp: 2^x, tanh and log2 on vectors: how accurate they are, and what they make of what is no
+// number.
 #pragma GCC diagnostic ignored "-Wsign-conversion"  // of the kernels' headers: g++ minds extents of arrays that are int
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/functions_test.cpp"
@@ -25,13 +26,33 @@ void tanh_all(T* x, std::size_t count) {
   for (std::size_t i = 0; i < count; i += hn::Lanes(d)) hn::StoreU(tanh(d, hn::LoadU(d, x + i)), d, x + i);
 }
 
+// Four at once, as scores use it.
+template <class T>
+void tanh_by_fours(T* x, std::size_t count) {
+  const Tag<T> d;
+  const std::size_t L = hn::Lanes(d);
+  for (std::size_t i = 0; i + 4 * L <= count; i += 4 * L) {
+    Vec<T> four[4];
+    for (std::size_t v = 0; v < 4; ++v) four[v] = hn::LoadU(d, x + i + v * L);
+    tanh(d, four);
+    for (std::size_t v = 0; v < 4; ++v) hn::StoreU(four[v], d, x + i + v * L);
+  }
+}
+template <class T>
+void log2_all(T* x, std::size_t count) {
+  const Tag<T> d;
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) hn::StoreU(log2(d, hn::LoadU(d, x + i)), d, x + i);
+}
+
 template <class T>
 struct Functions {
   void (*exp2)(T*, std::size_t);
   void (*tanh)(T*, std::size_t);
+  void (*tanh_by_fours)(T*, std::size_t);
+  void (*log2)(T*, std::size_t);
 };
 template <class T>
-constexpr Functions<T> functions = {exp2_all<T>, tanh_all<T>};
+constexpr Functions<T> functions = {exp2_all<T>, tanh_all<T>, tanh_by_fours<T>, log2_all<T>};
 
 }  // namespace
 }  // namespace qkv::kernels::HWY_NAMESPACE
@@ -71,6 +92,10 @@ template <class T>
 std::vector<T> tanh_of(const std::vector<T>& x) {
   return apply<T>(QKV_PICK(functions<T>.tanh), x);
 }
+template <class T>
+std::vector<T> log2_of(const std::vector<T>& x) {
+  return apply<T>(QKV_PICK(functions<T>.log2), x);
+}
 
 // Numbers from low to high: evenly spaced ones, and as many whose exponents are evenly spaced, of both signs, so that
 // the neighbourhood of 0 is not missed.
@@ -96,12 +121,12 @@ template <class T>
 struct Stated;
 template <>
 struct Stated<float> {
-  static constexpr Bound exp2 = {1.7e-7, 0}, exp2_baseline = {2.2e-7, 0}, tanh = {3e-7, 0};
+  static constexpr Bound exp2 = {1.7e-7, 0}, exp2_baseline = {2.2e-7, 0}, tanh = {3e-7, 0}, log2 = {2.5e-7, 0};
   static constexpr double least = -125.5, most = 127;  // 2^x is 0 below
 };
 template <>
 struct Stated<double> {
-  static constexpr Bound exp2 = {3e-16, 0}, exp2_baseline = {3e-16, 0}, tanh = {2e-15, 0};
+  static constexpr Bound exp2 = {3e-16, 0}, exp2_baseline = {3e-16, 0}, tanh = {6e-16, 0}, log2 = {5e-16, 0};
   static constexpr double least = -1021.5, most = 1023;
 };
 
@@ -145,6 +170,53 @@ TYPED_TEST(FunctionsOf, TanhHasTheStatedError) {
   });
 }
 
+TYPED_TEST(FunctionsOf, TanhOfFourVectorsIsThatOfOneAfterTheOther) {
+  test::on_every_isa([] {
+    const auto x = sample<TypeParam>(-30, 30);
+    const auto fours = apply<TypeParam>(QKV_PICK(functions<TypeParam>.tanh_by_fours), x), ones = tanh_of(x);
+    const std::size_t whole = x.size() / 64 * 64;
+    for (std::size_t i = 0; i < whole; ++i) ASSERT_EQ(fours[i], ones[i]) << x[i];
+  });
+}
+
+TYPED_TEST(FunctionsOf, Log2HasTheStatedError) {
+  test::on_every_isa([] {
+    using Limits = std::numeric_limits<TypeParam>;
+    const auto exact = [](long double v) { return std::log2(v); };
+    // Around 1, where the logarithm is small, and at all exponents, subnormal numbers among them.
+    std::vector<TypeParam> x;
+    test::Random random(2);
+    for (int i = 0; i < 400'000; ++i) {
+      x.push_back(static_cast<TypeParam>(0.4 + 1.8 * random.uniform()));
+      x.push_back(1 + static_cast<TypeParam>((random.chance(0.5) ? 0.1 : -0.1) * std::exp2(-40 * random.uniform())));
+      const int range = Limits::max_exponent - Limits::min_exponent + Limits::digits;
+      x.push_back(std::ldexp(static_cast<TypeParam>(0.5 + 0.5 * random.uniform()),
+                             Limits::max_exponent - static_cast<int>(random.below(range))));
+    }
+    std::erase_if(x, [](TypeParam v) { return v == 0; });
+    EXPECT_LE(share_of_bound(x, log2_of(x), Stated<TypeParam>::log2, exact), 1);
+  });
+}
+
+TYPED_TEST(FunctionsOf, Log2OfAPowerOfTwoIsItsExponent) {
+  test::on_every_isa([] {
+    using Limits = std::numeric_limits<TypeParam>;
+    for (int n = Limits::min_exponent - Limits::digits; n < Limits::max_exponent; ++n) {
+      ASSERT_EQ(log2_of<TypeParam>({std::ldexp(TypeParam(1), n)})[0], n);
+    }
+  });
+}
+
+TYPED_TEST(FunctionsOf, Log2OfZeroAndOfInfinityAreInfinite) {
+  test::on_every_isa([] {
+    constexpr TypeParam infinity = std::numeric_limits<TypeParam>::infinity();
+    const auto y = log2_of<TypeParam>({0, -TypeParam(0), infinity});
+    EXPECT_EQ(y[0], -infinity);
+    EXPECT_EQ(y[1], -infinity);
+    EXPECT_EQ(y[2], infinity);
+  });
+}
+
 TYPED_TEST(FunctionsOf, Exp2OfZeroIsExactlyOne) {
   test::on_every_isa([] {
     for (const TypeParam y : exp2_of<TypeParam>({TypeParam(0), -TypeParam(0)})) ASSERT_EQ(y, 1);
@@ -184,6 +256,7 @@ TYPED_TEST(FunctionsOf, NanOfAnyPayloadStaysNan) {
   test::on_every_isa([] {
     for (const TypeParam y : exp2_of(nans<TypeParam>())) ASSERT_TRUE(std::isnan(y));
     for (const TypeParam y : tanh_of(nans<TypeParam>())) ASSERT_TRUE(std::isnan(y));
+    for (const TypeParam y : log2_of(nans<TypeParam>())) ASSERT_TRUE(std::isnan(y));
   });
 }
 
