@@ -83,8 +83,8 @@ Bench cache_bench(const Options& options) {
     }
     const auto memory = std::make_shared<Tensor>(random_tensor({2 * heads * tokens * D}, 6));
     const View all = *memory;
-    group.peaks = read_peaks({all.as<std::byte>(), static_cast<std::size_t>(all.elements()) * sizeof(float)},
-                             options.threads);
+    group.peaks =
+        read_peaks({all.as<std::byte>(), static_cast<std::size_t>(all.elements()) * sizeof(float)}, options.threads);
     for (Peak& peak : group.peaks) {
       peak.call = [call = peak.call, memory] { call(); };  // keeps it alive
     }

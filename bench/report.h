@@ -10,9 +10,9 @@
 namespace qkv::bench {
 
 struct Result {
-  double seconds = 0;              // of one call, the best
-  double rate = 0;                 // work per second
-  double peak = 0;                 // the highest rate the machine has, measured in turns with it
+  double seconds = 0;                  // of one call, the best
+  double rate = 0;                     // work per second
+  double peak = 0;                     // the highest rate the machine has, measured in turns with it
   std::optional<double> vs_reference;  // its share of the peak over that of the reference case of the same size
 };
 

@@ -48,11 +48,14 @@ HWY_INLINE void fill_panel(const ScoreArgs<T>& args, const Fill& fill) {
       for (int v = 0; v < vectors; ++v) sum[r][v] = hn::Zero(d);
     }
     fill(keys_begin + j * key_stride, sum);
-    for (int r = 0; r < keys; ++r) {
-      for (int v = 0; v < vectors; ++v) {
-        highest[v] = max_of_numbers(highest[v], sum[r][v]);
-        hn::Store(sum[r][v], d, scores + ((j + r) * vectors + v) * L);
+    T* at = scores + j * vectors * L;
+    for (int v = 0; v < vectors; ++v) {
+      auto high = highest[v];
+      for (int r = 0; r < keys; ++r) {
+        high = max_of_numbers(high, sum[r][v]);
+        hn::Store(sum[r][v], d, at + (r * vectors + v) * L);
       }
+      highest[v] = high;
     }
   });
   if (args.row_max == nullptr) return;
