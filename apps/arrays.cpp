@@ -36,7 +36,7 @@ std::vector<std::string> texts_of(View array) {
 std::string place_of(std::int64_t matrix, const Shape& shape) {
   std::string text;
   for (int axis = shape.rank() - 3; axis >= 0; --axis) {
-    text = std::to_string(matrix % shape[axis]) + (text.empty() ? "" : ", ") + text;
+    text.insert(0, std::to_string(matrix % shape[axis]) + (text.empty() ? "" : ", "));
     matrix /= shape[axis];
   }
   return "[" + text + "]";

@@ -48,8 +48,9 @@ Tensor matrix_of(const std::vector<std::vector<double>>& rows) {
 
 // The majors one-hot, so that an answer, a weighted sum of them, is a distribution over majors.
 std::vector<double> one_hot(const std::string& major) {
-  std::vector<double> values;
-  for (const std::string& other : majors) values.push_back(other == major ? 1 : 0);
+  std::vector<double> values(majors.size());
+  std::transform(majors.begin(), majors.end(), values.begin(),
+                 [&](const std::string& other) { return other == major ? 1 : 0; });
   return values;
 }
 
@@ -85,6 +86,7 @@ class Registrar {
 // A column of bars for each answer.
 std::string drawn(const std::vector<Answer>& answers, std::vector<double> Answer::*part, const BarsOptions& options) {
   std::vector<std::vector<double>> columns;
+  columns.reserve(answers.size());
   for (const Answer& answer : answers) columns.push_back(answer.*part);
   const Tensor matrix = matrix_of(columns);
   return bars_text(matrix.view().swapped(0, 1), options);

@@ -41,6 +41,7 @@ double element(View matrix, std::int64_t row, std::int64_t column) {
 
 std::vector<std::string> clean_labels(const std::vector<std::string>& labels) {
   std::vector<std::string> result;
+  result.reserve(labels.size());
   for (const std::string& label : labels) result.push_back(clean(label, longest_label));
   return result;
 }
