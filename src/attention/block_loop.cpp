@@ -87,8 +87,9 @@ void BlockLoop<T>::set_score_parameters() {
     hidden_sum_ = static_cast<T>(sum);
   }
   if (way_->score->kind == ScoreWay::Kind::distance) {
-    const T inverse = parameters.inverse_squares ? *of_head(parameters.inverse_squares, head()).template as<T>() : T(1);
-    std::fill_n(w_.per_row_scale, strategy_.max_lanes, inverse);
+    const View squares = of_head(parameters.inverse_squares, head());
+    per_coordinate_ = parameters.by_coordinate ? squares.as<T>() : nullptr;
+    std::fill_n(w_.per_row_scale, strategy_.max_lanes, parameters.by_coordinate ? T(1) : *squares.as<T>());
   }
 }
 
@@ -176,6 +177,7 @@ void BlockLoop<T>::score(int p, int first, int last, T* row_max, const T* added)
   args.offset = hidden_sum_;
   args.kernel = distance_kernel(problem_.score.kind);
   args.per_row = w_.per_row_scale;
+  args.per_coordinate = per_coordinate_;
   args.unit = problem_.weighing.kernel_values && !to_be_seen_ ? T(0) : unit_;
   kernel(args);
 }
@@ -408,9 +410,13 @@ void BlockLoop<T>::pool_block(int p, const MutableView& out) {
     progress = Progress::started;
     return;
   }
-  const bool select = part.excludes() && !records_.values_finite();
-  if (select) mark_excluded(p);  // in the weights a pair's 0 may also be a small weight
+  const bool compact = problem_.weighing.compact;
+  const bool select = (part.excludes() || compact) && !records_.values_finite();
+  if (select && !compact) mark_excluded(p);  // in the weights a pair's 0 may also be a small weight
   weigh(p);
+  if (select && compact) {  // a kernel's 0 excludes
+    for (int i = 0; i < part.keys * panel.lanes; ++i) w_.shadow[i] = scores_[i] == T(0) ? minus_infinity<T> : T(0);
+  }
   drop_weights(p);
   const auto& values = records_.values();
   kernels::PoolArgs<T> args{scores_,

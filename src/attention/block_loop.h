@@ -102,6 +102,7 @@ class BlockLoop {
   bool to_be_seen_ = false;  // scores are wanted, not weights
   T* scores_ = nullptr;      // the block in hand
   T hidden_sum_ = 0;
+  const T* per_coordinate_ = nullptr;
   T unit_ = 1;  // scores are multiplied by it; see kernels/block.h
   std::int64_t end_ = 0;
   std::array<Progress, PanelGroup::max_panels> progress_;  // filled for the group in hand

@@ -74,7 +74,7 @@ struct Cache::Parts {
   Rows keys, given, values;
   Tensor lengths, evicted;  // [B]
 
-  bool keeps_given() const { return options.score.kind == Score::Kind::gaussian && !form->parameters.by_coordinate; }
+  bool keeps_given() const { return options.score.kind == Score::Kind::gaussian; }
 
   std::int64_t& length(std::int64_t b) { return lengths.values<std::int64_t>()[static_cast<std::size_t>(b)]; }
   std::int64_t& gone(std::int64_t b) { return evicted.values<std::int64_t>()[static_cast<std::size_t>(b)]; }
@@ -148,7 +148,7 @@ struct Cache::Parts {
 
   void append(const View& k, const View& v, const std::vector<std::int64_t>& counts, const char* operation) {
     KeyForm more;
-    if (form->makes_keys()) {
+    if (makes_keys(options.score)) {
       VisibleRuns runs;
       for (std::int64_t i = 0; i < B * Hk; ++i) {
         const std::int64_t count = counts[static_cast<std::size_t>(i / Hk)];
@@ -160,7 +160,7 @@ struct Cache::Parts {
                             : extend_key_form(*form, k, runs, threads, operation);
     }
     make_room(counts);
-    if (form->makes_keys()) {
+    if (makes_keys(options.score)) {
       if (more.centres && longest() == 0) form->centres = std::move(more.centres);
       if (options.score.kind == Score::Kind::additive) {
         form->compute == Dtype::float64 ? agree_on_exponentials<double>(more, counts)
@@ -174,18 +174,18 @@ struct Cache::Parts {
     for (std::int64_t b = 0; b < B; ++b) {
       const std::int64_t count = counts[static_cast<std::size_t>(b)], at = length(b);
       for (std::int64_t h = 0; h < keys.heads(); ++h)
-        append_rows(form->makes_keys() ? more.keys : k, b, h, count, keys, at);
+        append_rows(makes_keys(options.score) ? more.keys : k, b, h, count, keys, at);
       for (std::int64_t h = 0; h < Hk; ++h) append_rows(v, b, h, count, values, at);
       for (std::int64_t h = 0; keeps_given() && h < Hk; ++h) append_rows(k, b, h, count, given, at);
       length(b) += count;
     }
-    if (form->makes_keys()) form->shown = keys.first(longest());
+    if (makes_keys(options.score)) form->shown = keys.first(longest());
   }
 
   // The keys as attend is given them: where the score has its own, only their shape counts.
   View shown_keys() const {
     if (keeps_given()) return given.first(longest());
-    if (!form->makes_keys()) return keys.first(longest());
+    if (!makes_keys(options.score)) return keys.first(longest());
     return View(View(keys.rows).data(), keys.rows.dtype(), Shape{B, Hk, longest(), D}, Strides{});
   }
 };
@@ -209,18 +209,18 @@ Cache::Cache(std::int64_t B, std::int64_t Hk, std::int64_t D, std::int64_t Dv, c
   const Dtype compute = options.dtype == Dtype::float64 ? Dtype::float64 : Dtype::float32;
   const View none(nullptr, compute, Shape{B, Hk, 0, D});
   p.form = std::make_shared<KeyForm>(make_key_form(none, options.score, compute, all_visible(B, Hk, 0), 1, operation));
-  if (p.form->makes_keys() && options.dtype != compute) {
+  if (makes_keys(p.options.score) && options.dtype != compute) {
     throw DtypeError(message(operation, ": this score makes keys ready as ", name_of(compute), "; storage as ",
                              name_of(options.dtype), " is for scores that use keys as they are"));
   }
-  const std::int64_t heads = p.form->makes_keys() ? p.form->heads : Hk;
-  const std::int64_t width = p.form->makes_keys() ? p.form->keys.shape()[3] : D;
+  const std::int64_t heads = makes_keys(p.options.score) ? p.form->heads : Hk;
+  const std::int64_t width = makes_keys(p.options.score) ? p.form->keys.shape()[3] : D;
   p.keys.rows = Tensor(Shape{B, heads, options.capacity, width}, options.dtype);
   p.values.rows = Tensor(Shape{B, Hk, options.capacity, Dv}, options.dtype);
   if (p.keeps_given()) p.given.rows = Tensor(Shape{B, Hk, options.capacity, D}, options.dtype);
   p.lengths = Tensor(Shape{B}, Dtype::int64);
   p.evicted = Tensor(Shape{B}, Dtype::int64);
-  if (p.form->makes_keys()) p.form->shown = p.keys.first(0);
+  if (makes_keys(p.options.score)) p.form->shown = p.keys.first(0);
 }
 
 Cache::~Cache() = default;
@@ -267,7 +267,7 @@ void Cache::clear() {
   std::ranges::fill(p.lengths.values<std::int64_t>(), 0);
   std::ranges::fill(p.evicted.values<std::int64_t>(), 0);
   std::fill(p.form->largest.begin(), p.form->largest.end(), 0.0);
-  if (p.form->makes_keys()) p.form->shown = p.keys.first(0);
+  if (makes_keys(p.options.score)) p.form->shown = p.keys.first(0);
 }
 
 View Cache::lengths() const { return parts_->lengths; }

@@ -262,6 +262,10 @@ void Finish<T>::add_mass(const PanelResult<T>& result, int p, const std::vector<
       factors[static_cast<std::size_t>(r)] = factor;
       continue;
     }
+    if (problem_.weighing.compact) {
+      mass.add_nan_row(p, panel.lanes, r);
+      continue;
+    }
     sight_.for_each_seen(result.row(r), [&](std::int64_t key) {
       mass.add(key, quiet_nan<T>);
       return true;
@@ -430,7 +434,8 @@ void Finish<T>::write_weights(const GroupOf& group, const T* max, const T* sum) 
       const T factor = kinds[at] == RowKind::nan ? quiet_nan<T> : row_factor(problem_.weighing, max[at], sum[at]);
       const auto weight = [&](int j) {
         // What is excluded weighs nothing, even in a row that is NaN.
-        const bool excluded = excludes && loop.excluded()[j * stride + r] == -infinity<T>;
+        const bool excluded = (excludes && loop.excluded()[j * stride + r] == -infinity<T>) ||
+                              (problem_.weighing.compact && weights[j * stride + r] == T(0));
         return excluded ? T(0) : weights[j * stride + r] * factor;
       };
       for_each_weights_row(row, [&](const MutableView& view, std::int64_t i) {

@@ -19,6 +19,8 @@ namespace {
 // Keys that the centre is the mean of, at most: it need not be exact, only near.
 constexpr std::int64_t centre_keys = 256;
 
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
 template <class T>
 class Former {
  public:
@@ -33,15 +35,14 @@ class Former {
     const std::int64_t width = additive ? form_.parameters.hidden_width() : gaussian ? D + 2 : D;
     form_.keys = Tensor(Shape{B, form_.heads, k_.extent(2), width}, form_.compute);
     form_.largest.assign(static_cast<std::size_t>(B * form_.heads), 0);
-    const bool centred = !additive && !cosine;
-    if (centred && new_centres) form_.centres = Tensor(Shape{B, form_.heads, D}, form_.compute);
+    if (gaussian && new_centres) form_.centres = Tensor(Shape{B, form_.heads, D}, form_.compute);
     for (std::int64_t h = 0; additive && h < form_.parameters.key_weights.shape()[0]; ++h) {
       key_matrices_.emplace_back(of_head(form_.parameters.key_weights, h).swapped(0, 1));
     }
     parallel_for(B * form_.heads, threads_, [&](std::int64_t i) {
       const std::int64_t b = i / form_.heads, h = i % form_.heads;
       if (additive) return project(b, h);
-      if (centred && new_centres) find_centre(b, h);
+      if (gaussian && new_centres) find_centre(b, h);
       cosine ? normalize(b, h) : centre(b, h);
     });
   }
@@ -104,8 +105,7 @@ class Former {
     for_each_key(b, h, 1, [&](std::int64_t j, const T* row) {
       const T square =
           kernels::row_kernels<T>().centred(row, centre_of(b, h), factors, static_cast<int>(D), to + j * width);
-      if (std::isfinite(square)) largest = std::max(largest, static_cast<double>(square));
-      if (width == D) return;
+      largest = std::isfinite(square) ? std::max(largest, static_cast<double>(square)) : infinity;
       to[j * width + D] = square * T(-0.5);
       to[j * width + D + 1] = 1;
     });
@@ -143,7 +143,7 @@ class Former {
 };
 
 void make_keys(KeyForm& form, const View& k, const VisibleRuns& runs, int threads, bool new_centres) {
-  if (!form.makes_keys()) return;
+  if (!makes_keys(form.score)) return;
   if (form.compute == Dtype::float64) {
     Former<double>(form, k, runs, threads).make(new_centres);
   } else {
@@ -153,13 +153,9 @@ void make_keys(KeyForm& form, const View& k, const VisibleRuns& runs, int thread
 
 }  // namespace
 
-bool may_change_keys(const Score& score) {
+bool makes_keys(const Score& score) {
   return score.kind == Score::Kind::cosine || score.kind == Score::Kind::additive ||
-         score.kind == Score::Kind::gaussian || (score.is_kernel() && score.bandwidths);
-}
-
-bool KeyForm::makes_keys() const {
-  return may_change_keys(score) && (score.kind <= Score::Kind::gaussian || parameters.by_coordinate);
+         score.kind == Score::Kind::gaussian;
 }
 
 std::int64_t KeyForm::bytes() const {
@@ -186,7 +182,8 @@ KeyForm make_key_form(const View& k, const Score& score, Dtype compute, const Vi
     form.query_matrices.emplace_back(score.kind == Score::Kind::bilinear ? matrix : matrix.swapped(0, 1));
   }
   const Tensor& keys_by = score.kind == Score::Kind::additive ? parameters.key_weights : parameters.inverse_bandwidths;
-  const bool by_head = keys_by && keys_by.shape()[0] > 1;
+  const bool by_head = makes_keys(score) && keys_by && keys_by.shape()[0] > 1 &&
+                       (score.kind == Score::Kind::additive || parameters.by_coordinate);
   form.heads = by_head ? parameters.heads : k.extent(1);
   if (by_head && form.heads % std::max<std::int64_t>(k.extent(1), 1) != 0) {
     throw ShapeError(message(operation, ": the score's parameters have ", form.heads,

@@ -15,14 +15,13 @@ namespace qkv {
 
 // Which keys the loop reads, by score. With s = 1 / sigma where bandwidths differ by coordinate, and 1 elsewhere:
 //
-//   dot, scaled_dot, bilinear, yours   as they are
 //   constant                           none
 //   cosine                             k / |k|
 //   gaussian                           [(k - c) s, -|(k - c) s|^2 / 2, 1], so that a dot product with
 //                                      [(q - c) s, 1, -|(q - c) s|^2 / 2] is -|(q - k) s|^2 / 2; the centre c keeps
 //                                      the terms small, which cancel where keys are far from the origin
-//   other kernels                      as they are; (k - c) s where bandwidths differ by coordinate
 //   additive                           e^(2 Wk k), or Wk k where that would overflow
+//   all others                         as they are
 struct KeyForm {
   Score score;
   ScoreParameters parameters;
@@ -33,20 +32,19 @@ struct KeyForm {
   Tensor keys;             // [B, heads, Tk, width]; absent where keys are taken as they are
   View shown;              // those that are asked: these, or a cache's
   std::int64_t heads = 0;  // Hk, or H where what is made of them differs by query head
-  Tensor centres;          // gaussian and scaled kernels: [B, heads, D]
-  // Per (batch, head), of finite keys that are seen. gaussian: the largest |(k - c) s|^2. additive: the largest
-  // |Wk k|, infinite where one is not finite.
+  Tensor centres;          // gaussian: [B, heads, D]
+  // Per (batch, head), of keys that are seen, infinite where one is not finite. gaussian: the largest |(k - c) s|^2.
+  // additive: the largest |Wk k|.
   std::vector<double> largest;
 
-  bool makes_keys() const;  // or takes them as they are
   std::int64_t bytes() const;
 };
 
 // How large additive's projections may be to be held as exponentials: e^(2 |a|) e^(2 |b|), squared, must not overflow.
 inline constexpr double largest_projection = 10.75;
 
-// Whether the score may make anything of the keys; if not, no key is looked at.
-bool may_change_keys(const Score& score);
+// Whether the score makes keys of its own; if not, it takes them as they are.
+bool makes_keys(const Score& score);
 
 // k [B, Hk, Tk, Dk]; only the keys in `runs` are read (which is not looked at where keys are taken
 // as they are). Throws naming `operation`.

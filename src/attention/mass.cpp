@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace qkv {
 
@@ -44,6 +45,18 @@ void Mass<T>::add_panel(int p, int lanes, const T* max, const T* factors) {
     strategy_.weighs->mass({w_.mass_weights + place * w_.block * strategy_.max_lanes, lanes,
                             static_cast<int>(span.last - span.first), w_.factors,
                             w_.mass + span.first * strategy_.vector});
+  }
+}
+
+template <class T>
+void Mass<T>::add_nan_row(int p, int lanes, int r) {
+  for (std::int64_t i = 0; i < w_.mass_blocks; ++i) {
+    const std::int64_t place = p * w_.mass_blocks + i;
+    const T* weights = w_.mass_weights + place * w_.block * strategy_.max_lanes;
+    for (std::int64_t j = w_.mass_spans[place].first; j < w_.mass_spans[place].last; ++j) {
+      const T weight = weights[(j - w_.mass_spans[place].first) * lanes + r];
+      if (weight != T(0)) add(j, std::numeric_limits<T>::quiet_NaN());
+    }
   }
 }
 

@@ -29,6 +29,8 @@ class Mass {
 
   // All blocks of panel p are in: its rows' maxima, and the factor of each row's weights.
   void add_panel(int p, int lanes, const T* max, const T* factors);
+  // NaN for every key whose weight in row r of panel p is not 0.
+  void add_nan_row(int p, int lanes, int r);
   // The same weight for every key.
   void add_everywhere(T weight) { everywhere_ += weight; }
   void add(std::int64_t key, T weight) { w_.mass[key * strategy_.vector] += weight; }

@@ -56,26 +56,21 @@ struct Resolver {
     const auto refuse = [&](double sigma) {
       throw OptionError(message(operation, ": a bandwidth must be positive and finite, not ", sigma));
     };
-    if (!score.bandwidths) {
-      if (!(score.bandwidth > 0) || !std::isfinite(score.bandwidth)) refuse(score.bandwidth);
-      const double inverse = 1 / (score.bandwidth * score.bandwidth);
-      to.inverse_squares = Tensor::copy_of(View(&inverse, {1, 1}), compute);
-      return;
-    }
-    Tensor sigma = with_heads(score.bandwidths, 1, "bandwidth", "[D] or [1]");
-    const std::int64_t width = sigma.shape()[1];
-    if (width != 1 && width != Dk) {
+    const View given = score.bandwidths ? score.bandwidths : View(&score.bandwidth, {1});
+    const Shape shape = with_heads(given, 1, "bandwidth", "[D] or [1]").shape();
+    if (shape[1] != 1 && shape[1] != Dk) {
       throw ShapeError(
-          message(operation, ": bandwidth of shape ", score.bandwidths.shape().text(), " must end in 1 or D = ", Dk));
+          message(operation, ": bandwidth of shape ", given.shape().text(), " must end in 1 or D = ", Dk));
     }
-    to.by_coordinate = width != 1;
-    Tensor doubles = Tensor::copy_of(score.bandwidths, Dtype::float64);
-    for (const double value : doubles.values<double>()) {
-      if (!(value > 0) || !std::isfinite(value)) refuse(value);
+    to.by_coordinate = shape[1] != 1;
+    Tensor inverses = Tensor::copy_of(given, Dtype::float64), squares = inverses.clone();
+    for (double& sigma : inverses.values<double>()) {
+      if (!(sigma > 0) || !std::isfinite(sigma)) refuse(sigma);
+      sigma = 1 / sigma;
     }
-    for (double& value : doubles.values<double>()) value = to.by_coordinate ? 1 / value : 1 / (value * value);
-    (to.by_coordinate ? to.inverse_bandwidths : to.inverse_squares) =
-        Tensor::copy_of(View(doubles.values<double>(), sigma.shape()), compute);
+    for (double& sigma : squares.values<double>()) sigma = 1 / (sigma * sigma);
+    to.inverse_bandwidths = Tensor::copy_of(View(inverses.values<double>(), shape), compute);
+    to.inverse_squares = Tensor::copy_of(View(squares.values<double>(), shape), compute);
   }
 
   void additive(const Score& score, std::int64_t Dk) {

@@ -13,8 +13,8 @@ struct ScoreParameters {
   Tensor matrix;                      // bilinear: [heads, Dq, Dk]
   Tensor query_weights, key_weights;  // additive: [heads, E, Dq], [heads, E, Dk]
   Tensor hidden;                      // additive: [heads, E]
-  // Kernels: 1 / sigma, [heads, D], where bandwidths differ by coordinate; otherwise 1 / sigma^2, [heads, 1], rounded
-  // once, so that a distance of exactly sigma is one of 1.
+  // Kernels: 1 / sigma and 1 / sigma^2, [heads, 1] or, by coordinate, [heads, D]; rounded once, so that a distance of
+  // exactly sigma is one of 1.
   Tensor inverse_bandwidths, inverse_squares;
   std::int64_t heads = 1;      // H where any of them differs by head
   bool by_coordinate = false;  // bandwidths

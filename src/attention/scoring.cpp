@@ -16,10 +16,10 @@ namespace {
 // A gaussian's terms may be so large that their rounding reaches the score by this much (SEMANTICS.md, S16).
 constexpr double tolerated_rounding = 1e-4;
 
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
 // Rows of queries that are one piece of work.
 constexpr std::int64_t rows_at_once = 256;
-
-View first_columns(const View& view, std::int64_t columns) { return view.slice(3, 0, columns); }
 
 template <class T>
 class Former {
@@ -38,7 +38,7 @@ class Former {
       for_each_row(b, h, first, last, [&](const T* row, T* to) {
         const std::int64_t D = p_.D;
         const T square = centre_row(row, b, h, to);
-        if (std::isfinite(square)) largest = std::max(largest, static_cast<double>(square));
+        largest = std::isfinite(square) ? std::max(largest, static_cast<double>(square)) : infinity;
         if (factor != T(1)) kernels::row_kernels<T>().scale(to, static_cast<int>(D), factor, to);
         to[D] = factor;
         to[D + 1] = square * factor * T(-0.5);
@@ -54,13 +54,6 @@ class Former {
     }
     // Decode compares the heads of a key head together.
     share_by_group();
-  }
-
-  void scaled() {
-    for_each_rows([&](std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t last) {
-      for_each_row(b, h, first, last, [&](const T* row, T* to) { centre_row(row, b, h, to); });
-      return 0.0;
-    });
   }
 
   void cosine() {
@@ -156,9 +149,9 @@ class Former {
   T* row(std::int64_t b, std::int64_t h, std::int64_t i) const {
     return queries_ + ((b * p_.H + h) * p_.Tq + i) * width_;
   }
+  // What is left of it where keys are divided by sigma.
   T inverse_square(std::int64_t h) const {
-    const Tensor& squares = form_.parameters.inverse_squares;
-    return squares ? *of_head(squares, h).as<T>() : T(1);
+    return form_.parameters.by_coordinate ? T(1) : *of_head(form_.parameters.inverse_squares, h).template as<T>();
   }
   double largest_query(std::int64_t b, std::int64_t h) const {
     return largest_[static_cast<std::size_t>(b * p_.H + h)];
@@ -216,7 +209,6 @@ void form_queries(const Problem& p, const KeyForm& form, Scoring& scoring) {
     default:
       if (p.score.is_kernel() && p.score.kind != Score::Kind::constant) usual.kind = ScoreWay::Kind::distance;
       if (p.score.kind == Score::Kind::yours) usual.kind = ScoreWay::Kind::yours;
-      if (form.parameters.by_coordinate) Former<T>(p, form, scoring).scaled();
       break;
   }
   if (scoring.queries) usual.q = scoring.queries;
@@ -231,16 +223,7 @@ void form_queries(const Problem& p, const KeyForm& form, Scoring& scoring) {
     exact.k = scoring.projections;
     return;
   }
-  exact.kind = ScoreWay::Kind::distance;
-  exact.width = p.D;
-  if (form.parameters.by_coordinate) {
-    exact.q = first_columns(usual.q, p.D);
-    exact.k = first_columns(usual.k, p.D);
-  } else {
-    exact.q = p.q;
-    exact.k = p.k;
-    exact.key_group = p.group;
-  }
+  exact = {ScoreWay::Kind::distance, p.q, p.k, p.D, p.group, 1};
 }
 
 }  // namespace
@@ -282,7 +265,7 @@ Scoring make_scoring(const Problem& problem, std::shared_ptr<const KeyForm> form
 
 Scoring make_scoring(const Problem& problem) {
   VisibleRuns runs;
-  if (may_change_keys(problem.score)) {
+  if (makes_keys(problem.score)) {
     const bool all = problem.want_scores == ScoreStage::scaled || problem.want_scores == ScoreStage::capped;
     runs = !reads_keys(problem) ? VisibleRuns(static_cast<std::size_t>(problem.B * problem.Hk))
            : all                ? all_visible(problem.B, problem.Hk, problem.Tk)

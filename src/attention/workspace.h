@@ -18,7 +18,7 @@ template <class T>
 struct Workspace {
   Workspace(const Problem& problem, const Strategy<T>& s, std::byte* memory) : memory_(memory) {
     const std::int64_t group = s.group_panels, lanes = s.max_lanes;
-    const bool masked = problem.mask.has_pairs() || problem.mask.has_ranges();
+    const bool masked = problem.mask.has_pairs() || problem.mask.has_ranges() || problem.weighing.compact;
     const std::int64_t strip = s.panel->strip, strips = divide_up(problem.Dv, strip);
     block = divide_up(s.block_keys, kernels::decode_pad) * kernels::decode_pad;
     const Weighing& weighing = problem.weighing;

@@ -30,7 +30,7 @@ enum class DistanceKernel : std::uint8_t { gaussian, laplace, boxcar, triangular
 //                    e^-21.5 and e^21.5: the product of two denominators does not overflow
 //   additive_direct  sum_e hidden[e] tanh(q_re + k_je), where q and k hold the projections
 //   distance         unit * ln(kernel(u)), or the kernel's value itself where `unit` is 0;
-//                    u^2 = per_row[r] * |q_r - k_j|^2
+//                    u^2 = per_row[r] * sum_c per_coordinate[c] (q_rc - k_jc)^2
 //
 // A NaN in q_r or k_j makes the score NaN.
 template <class T>
@@ -49,7 +49,8 @@ struct ScoreArgs {
   T offset = 0;               // the sum of `hidden`
   // Distances.
   DistanceKernel kernel = DistanceKernel::gaussian;
-  const T* per_row = nullptr;  // 1 / sigma^2; max(lanes, vector) entries, repeated to fill
+  const T* per_row = nullptr;         // 1 / sigma^2; max(lanes, vector) entries, repeated to fill
+  const T* per_coordinate = nullptr;  // [depth], or null: all 1
   T unit = 1;
 };
 

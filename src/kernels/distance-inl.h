@@ -29,11 +29,12 @@ template <int vectors>
 inline constexpr int distance_keys = 2;
 #endif
 
-template <class T>
-void squared_distances_of_panel(const ScoreArgs<T>& args) {
+// Coordinates that count differently are `scaled`, at the cost of a multiplication.
+template <bool scaled, class T>
+HWY_INLINE void squared_distances_in_panel(const ScoreArgs<T>& args) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
-  const T* queries = args.queries;
+  const T *queries = args.queries, *factors = args.per_coordinate;
   const std::ptrdiff_t key_stride = args.key_stride;
   const int depth = args.depth;
   with_vectors<T>(args.lanes, [&]<int vectors>() {
@@ -47,7 +48,8 @@ void squared_distances_of_panel(const ScoreArgs<T>& args) {
           const auto k = hn::Set(d, key[r * key_stride + c]);
           for (int v = 0; v < vectors; ++v) {
             const auto difference = hn::Sub(k, q[v]);
-            sum[r][v] = hn::MulAdd(difference, difference, sum[r][v]);
+            const auto counted = scaled ? hn::Mul(difference, hn::Set(d, factors[c])) : difference;
+            sum[r][v] = hn::MulAdd(counted, difference, sum[r][v]);
           }
         }
       }
@@ -56,29 +58,43 @@ void squared_distances_of_panel(const ScoreArgs<T>& args) {
 }
 
 template <class T>
-void squared_distances_of_rows(const ScoreArgs<T>& args) {
+void squared_distances_of_panel(const ScoreArgs<T>& args) {
+  args.per_coordinate == nullptr ? squared_distances_in_panel<false>(args) : squared_distances_in_panel<true>(args);
+}
+
+template <bool scaled, class T>
+HWY_INLINE void squared_distances_in_rows(const ScoreArgs<T>& args) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
+  const T* factors = args.per_coordinate;
   const int depth = args.depth;
   const std::ptrdiff_t stride = padded_depth<T>(depth);
   fill_rows(args, stride, [&]<int rows>(const T* key, const T* queries, T* scores) {
     Vec<T> even[rows], odd[rows];
     for (int r = 0; r < rows; ++r) even[r] = odd[r] = hn::Zero(d);
-    const auto add = [&](Vec<T>(&sum)[rows], Vec<T> k, int c) {
+    const auto add = [&](Vec<T>(&sum)[rows], auto load, int c) {
+      const Vec<T> k = load(key + c);
       for (int r = 0; r < rows; ++r) {
         const auto difference = hn::Sub(k, hn::Load(d, queries + r * stride + c));
-        sum[r] = hn::MulAdd(difference, difference, sum[r]);
+        Vec<T> counted = difference;
+        if constexpr (scaled) counted = hn::Mul(difference, load(factors + c));
+        sum[r] = hn::MulAdd(counted, difference, sum[r]);
       }
     };
     for_each_pair<T>(
         depth,
         [&](int c, auto load1, auto load2) {
-          add(even, load1(key + c), c);
-          add(odd, load2(key + c + L), c + L);
+          add(even, load1, c);
+          add(odd, load2, c + L);
         },
-        [&](int c, auto load) { add(even, load(key + c), c); });
+        [&](int c, auto load) { add(even, load, c); });
     for (int r = 0; r < rows; ++r) scores[r] = hn::GetLane(hn::SumOfLanes(d, hn::Add(even[r], odd[r])));
   });
+}
+
+template <class T>
+void squared_distances_of_rows(const ScoreArgs<T>& args) {
+  args.per_coordinate == nullptr ? squared_distances_in_rows<false>(args) : squared_distances_in_rows<true>(args);
 }
 
 // Replaces each squared distance s of the block by curve(s, per_row), and raises row_max where that is asked for.
@@ -111,9 +127,8 @@ HWY_INLINE void bend(const ScoreArgs<T>& args, const Curve& curve) {
 // `inside` where square <= 1, `outside` where it is more, and NaN where it is NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V box(D d, V square, hn::TFromD<D> inside, hn::TFromD<D> outside) {
-  const auto one = hn::Set(d, 1);
-  const auto beyond = hn::IfThenElse(hn::Gt(square, one), hn::Set(d, outside), square);
-  return hn::IfThenElse(hn::Le(square, one), hn::Set(d, inside), beyond);
+  const auto boxed = hn::IfThenElse(hn::Le(square, hn::Set(d, 1)), hn::Set(d, inside), hn::Set(d, outside));
+  return hn::IfThenElse(hn::IsNaN(square), square, boxed);
 }
 
 // What is bent is s, with u^2 = s * w.

@@ -44,7 +44,7 @@ Expected expected_additive(const Scoring<T>& s, int r, int j) {
     magnitude += std::abs(share);
   }
   const long double score = s.offset - 2 * sum;
-  return {score, unit_roundoff<T>() * ((4 + 6 + s.depth / 2) * 2 * magnitude + std::abs(score))};
+  return {score, unit_roundoff<T>() * ((4 + 6 + s.depth / 2.0L) * 2 * magnitude + std::abs(score))};
 }
 
 // tanh has a relative error of at most 3e-7 (float), 6e-16 (double), its argument is rounded once, and so is every sum.
