@@ -59,8 +59,7 @@ struct Resolver {
     const View given = score.bandwidths ? score.bandwidths : View(&score.bandwidth, {1});
     const Shape shape = with_heads(given, 1, "bandwidth", "[D] or [1]").shape();
     if (shape[1] != 1 && shape[1] != Dk) {
-      throw ShapeError(
-          message(operation, ": bandwidth of shape ", given.shape().text(), " must end in 1 or D = ", Dk));
+      throw ShapeError(message(operation, ": bandwidth of shape ", given.shape().text(), " must end in 1 or D = ", Dk));
     }
     to.by_coordinate = shape[1] != 1;
     Tensor inverses = Tensor::copy_of(given, Dtype::float64), squares = inverses.clone();

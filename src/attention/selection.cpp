@@ -2,6 +2,7 @@
 #include "attention/selection.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <tuple>
@@ -17,6 +18,9 @@ constexpr T infinity = std::numeric_limits<T>::infinity();
 // Keys that are compared with the same thresholds: few, as thresholds rise quickly at first.
 constexpr int keys_at_once = 32;
 
+// At most so many best scores per row have their first thresholds guessed: see guess_thresholds.
+constexpr std::int64_t most_guessed = 64;
+
 }  // namespace
 
 template <class T>
@@ -26,6 +30,31 @@ void RowBest<T>::add(T score, std::int64_t index) {
     *count = -1;
     return;
   }
+  room <= few ? insert(score, index) : add_to_heap(score, index);
+}
+
+// Down the list, the worse of two moves on: no branch that would be guessed wrongly.
+template <class T>
+void RowBest<T>::insert(T score, std::int64_t index) {
+  const std::int32_t held = *count;
+  if (held < room) {
+    scores[held] = -infinity<T>;
+    indices[held] = std::numeric_limits<std::int64_t>::max();
+    *count = held + 1;
+  }
+  for (std::int32_t i = 0; i < *count; ++i) {
+    const T other = scores[i];
+    const std::int64_t other_index = indices[i];
+    const bool better = (score > other) | ((score == other) & (index < other_index));
+    scores[i] = better ? score : other;
+    indices[i] = better ? index : other_index;
+    score = better ? other : score;
+    index = better ? other_index : index;
+  }
+}
+
+template <class T>
+void RowBest<T>::add_to_heap(T score, std::int64_t index) {
   const auto worse = [this](std::int64_t a, std::int64_t b) {
     return scores[a] != scores[b] ? scores[a] < scores[b] : indices[a] > indices[b];
   };
@@ -56,9 +85,8 @@ void RowBest<T>::add(T score, std::int64_t index) {
 
 template <class T>
 void RowBest<T>::sort() {
-  // Takes the heap apart: the worst goes last.
   const std::int32_t all = *count;
-  if (all <= 1) return;
+  if (room <= few || all <= 1) return;
   std::vector<std::pair<T, std::int64_t>> best;
   best.reserve(static_cast<std::size_t>(all));
   for (std::int32_t i = 0; i < all; ++i) best.emplace_back(scores[i], indices[i]);
@@ -81,10 +109,43 @@ RowBest<T> Selection<T>::row(int p, int r) const {
   return {w_.best_scores + at * room, w_.best_indices + at * room, w_.best_counts + at, room};
 }
 
+// In the first block, almost every score is among the best so far. Of as many groups of keys as scores are kept, each
+// has a largest score, and the least of these is no better than the worst that will be kept: what is below it need not
+// be looked at. That is the better half of a block's scores at k = 8, and less for smaller k.
+template <class T>
+void Selection<T>::guess_thresholds(int p, const Panel& panel, const T* scores, int keys) {
+  const auto groups = static_cast<int>(problem_.weighing.kept);
+  const int lanes = panel.lanes, size = groups > 0 ? keys / groups : 0;
+  T* thresholds = w_.thresholds + p * strategy_.max_lanes;
+  for (int r = 0; r < panel.rows(); ++r) {
+    if (*row(p, r).count != 0) return;
+  }
+  if (groups > most_guessed || size < 2) return;
+  T* highest = w_.row_max;  // of one group
+  for (int group = 0; group < groups; ++group) {
+    const T* from = scores + group * size * lanes;
+    std::copy_n(from, lanes, highest);
+    for (int j = 1; j < size; ++j) {
+      for (int lane = 0; lane < lanes; ++lane) highest[lane] = std::max(from[j * lanes + lane], highest[lane]);
+    }
+    for (int lane = 0; lane < lanes; ++lane) {
+      const bool lower = group == 0 || highest[lane] < thresholds[lane];
+      thresholds[lane] = lower ? highest[lane] : thresholds[lane];
+    }
+  }
+  // Those that are equal to it are wanted too. A NaN knows no order, and is no threshold.
+  for (int lane = 0; lane < lanes; ++lane) {
+    const T guess = std::nextafter(thresholds[lane], -infinity<T>);
+    thresholds[lane] = std::isnan(guess) ? -infinity<T> : guess;
+  }
+}
+
 template <class T>
 void Selection<T>::add(int p, const Panel& panel, const T* scores, int keys, std::int64_t first) {
   T* thresholds = w_.thresholds + p * strategy_.max_lanes;
-  const int lanes = panel.lanes, rows = panel.rows();
+  const int lanes = panel.lanes, rows = panel.rows();  // lanes are a power of two
+  const int shift = std::countr_zero(static_cast<unsigned>(lanes));
+  guess_thresholds(p, panel, scores, keys);
   for (int lane = rows; lane < lanes; ++lane) thresholds[lane] = infinity<T>;
   for (int j = 0; j < keys; j += keys_at_once) {
     for (int lane = lanes; lane < strategy_.vector; ++lane) thresholds[lane] = thresholds[lane - lanes];
@@ -92,14 +153,14 @@ void Selection<T>::add(int p, const Panel& panel, const T* scores, int keys, std
         strategy_.weighs->above({scores, lanes, j, std::min(j + keys_at_once, keys), thresholds, w_.places});
     for (int i = 0; i < count; ++i) {
       const std::int32_t place = w_.places[i];
-      const int r = place % lanes;
-      if (r >= rows) continue;
+      const int r = place & (lanes - 1);
+      if (r >= rows || scores[place] <= thresholds[r]) continue;
       const RowBest<T> best = row(p, r);
-      RowBest<T>(best).add(scores[place], first + place / lanes);
+      RowBest<T>(best).add(scores[place], first + (place >> shift));
       if (best.is_nan()) {
         thresholds[r] = infinity<T>;
       } else if (*best.count == best.room) {
-        thresholds[r] = best.scores[0];
+        thresholds[r] = best.worst();
       }
     }
   }

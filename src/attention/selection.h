@@ -9,7 +9,8 @@
 
 namespace qkv {
 
-// The best of one row: a heap whose top is the worst of them; among equal scores the later key is the worse.
+// The best of one row; among equal scores the later key is the worse. Few are kept as a sorted list, the best first;
+// more as a heap whose top is the worst of them.
 template <class T>
 struct RowBest {
   T* scores;
@@ -18,8 +19,14 @@ struct RowBest {
   std::int64_t room;
 
   bool is_nan() const { return *count < 0; }
+  T worst() const { return scores[room <= few ? *count - 1 : 0]; }
   void add(T score, std::int64_t index);
   void sort();  // by falling score, earlier keys first among equals; no longer a heap
+
+ private:
+  static constexpr std::int64_t few = 24;
+  void insert(T score, std::int64_t index);
+  void add_to_heap(T score, std::int64_t index);
 };
 
 // Follows the scores of a group of panels block by block. Scores of -inf are excluded pairs, and never among the best.
@@ -35,6 +42,8 @@ class Selection {
   RowBest<T> row(int p, int r) const;
 
  private:
+  void guess_thresholds(int p, const Panel& panel, const T* scores, int keys);
+
   const Problem& problem_;
   const Strategy<T>& strategy_;
   Workspace<T>& w_;

@@ -137,47 +137,50 @@ void add_up(const WeighArgs<T>& args) {
   args.entropy != nullptr ? add_up_rows<true>(args) : add_up_rows<false>(args);
 }
 
-// As a rule nothing is above, so four vectors share a branch that is not taken.
+// 64 places at a time become the bits of a word, with no branch: which of them are above is hard to foresee.
 template <class T>
 int above(const AboveArgs<T>& args) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
   const T* scores = args.scores;
-  const T* thresholds = args.thresholds;
   std::int32_t* next = args.places;
   const int lanes = args.lanes, first = args.first * lanes, last = args.last * lanes;
-  const auto is_not_above = [&](int at, Vec<T> threshold) { return hn::Le(hn::Load(d, scores + at), threshold); };
-  const auto find = [&](int at, Vec<T> threshold) {
-    const auto not_above = is_not_above(at, threshold);
-    if (hn::AllTrue(d, not_above)) return;
+  const auto bits_of = [&](int at, Vec<T> threshold) {
     std::uint8_t bytes[8];  // Highway asks for 8 and sets one for each 8 lanes
-    hn::StoreMaskBits(d, hn::Not(not_above), bytes);
-    std::uint32_t found = bytes[0];
-    if constexpr (L > 8) found |= static_cast<std::uint32_t>(bytes[1]) << 8;
+    hn::StoreMaskBits(d, hn::Not(hn::Le(hn::Load(d, scores + at), threshold)), bytes);
+    std::uint64_t bits = bytes[0];
+    if constexpr (L > 8) bits |= static_cast<std::uint64_t>(bytes[1]) << 8;
+    return bits;
+  };
+  const auto add_word = [&](int at, std::uint64_t word) {
     // The first and the last vector may hold keys that are not asked for, where a vector holds several.
-    if (at < first) found &= ~0u << (first - at);
-    if (last - at < L) found &= (1u << (last - at)) - 1;
-    for (; found != 0; found &= found - 1) *next++ = at + std::countr_zero(found);
+    if (at < first) word &= ~std::uint64_t{0} << (first - at);
+    if (last - at < 64) word &= (std::uint64_t{1} << (last - at)) - 1;
+    for (; word != 0; word &= word - 1) *next++ = at + std::countr_zero(word);
   };
   const auto find_all = [&]<int vectors>() {
     Vec<T> threshold[vectors];
-    for (int v = 0; v < vectors; ++v) threshold[v] = hn::Load(d, thresholds + v * L);
-    int at = first / L * L;
-    for (; at + 4 * L <= last; at += 4 * L) {
-      auto none = is_not_above(at, threshold[0]);
-      for (int i = 1; i < 4; ++i) none = hn::And(none, is_not_above(at + i * L, threshold[i % vectors]));
-      if (HWY_LIKELY(hn::AllTrue(d, none))) continue;
-      for (int i = 0; i < 4; ++i) find(at + i * L, threshold[i % vectors]);
+    for (int v = 0; v < vectors; ++v) threshold[v] = hn::Load(d, args.thresholds + v * L);
+    for (int at = first / L * L; at < last; at += 64) {
+      const int count = std::min((last - at + L - 1) / L, 64 / L);
+      std::uint64_t word = 0;
+      if (count == 64 / L) {
+        for (int i = 0; i < 64 / L; ++i) word |= bits_of(at + i * L, threshold[i % vectors]) << (i * L);
+      } else {
+        for (int i = 0; i < count; ++i) word |= bits_of(at + i * L, threshold[i % vectors]) << (i * L);
+      }
+      add_word(at, word);
     }
-    for (int i = 0; at < last; ++i, at += L) find(at, threshold[i % vectors]);
   };
   if (lanes <= L) {
     find_all.template operator()<1>();
   } else if (lanes == 2 * L) {
     find_all.template operator()<2>();
   } else {
-    for (int at = first; at < last; at += lanes) {
-      for (int row = 0; row < lanes; row += L) find(at + row, hn::Load(d, thresholds + row));
+    for (int at = first; at < last; at += L) {
+      for (std::uint64_t bits = bits_of(at, hn::Load(d, args.thresholds + at % lanes)); bits != 0; bits &= bits - 1) {
+        *next++ = at + std::countr_zero(bits);
+      }
     }
   }
   return static_cast<int>(next - args.places);

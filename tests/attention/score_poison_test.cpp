@@ -50,7 +50,10 @@ TEST_P(ScorePoison, ReachesThoseWhoSeeItAndNobodyElse) {
         for (const int where : {1, 2, 3}) {
           Case c = with_stations({.B = 1, .H = 2, .Hk = 1, .Tq = Tq, .Tk = 29 + 16 * (Tq % 2), .D = 6, .Dv = 5});
           c.masks = {kind};
-          c.want_weights = true;
+          // In a row that is NaN, top_k does not tell keys that a compact kernel hides from those that it sees.
+          const bool compact = c.score == Score::Kind::boxcar || c.score == Score::Kind::triangular ||
+                               c.score == Score::Kind::epanechnikov;
+          c.want_weights = !(compact && c.weigh.kind == Weigh::Kind::top_k);
           c.seed = ++seed;
           const Problem p(c);
           const Poison& poison = poisons[seed % std::size(poisons)];
