@@ -145,7 +145,8 @@ AttendOptions with_places(const AttendOptions& options, const AttendInto& into, 
 
 AttendOptions with_score(const AttendOptions& options, const Score& score, const char* operation) {
   if (options.score.kind != Score().kind) {
-    throw OptionError(message(operation, ": options.score must be left as it is; the score is that of the keys"));
+    throw OptionError(message(operation, ": options.score must be left as it is, not ", name_of(options.score.kind),
+                              ": prepared keys and those of a cache have their score, here ", name_of(score.kind)));
   }
   AttendOptions with = options;
   with.score = score;
