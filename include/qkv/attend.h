@@ -23,7 +23,8 @@ enum class ScoreStage : std::uint8_t {
 
 // What the partial state of an answer is, by its weighing; see qkv/merge.h.
 enum class PartialState : std::uint8_t {
-  none,     // raw: the answer itself is enough; or not asked for
+  none,     // not asked for
+  answer,   // raw: the answer itself is enough
   log_sum,  // softmax, and kernels under normalize: the log-sum-exp
   sum,      // other scores under normalize: the sum
   count,    // uniform: how many keys were seen

@@ -20,7 +20,7 @@ class QKV_API Prepared {
   View keys() const { return keys_; }
   View values() const { return values_; }
   const Score& score() const { return score_; }
-  std::int64_t bytes() const;  // of what it owns
+  std::int64_t bytes() const;  // of what it computed from the keys
 
   const std::shared_ptr<const KeyForm>& form() const { return form_; }  // for the library
 

@@ -114,7 +114,7 @@ Attended ask(const Problem& p, const Scoring& scoring) {
   make(p.want_top > 0, result.top_indices, {p.Tq, p.want_top}, Dtype::int64);
   make(p.want_entropy, result.entropy, {p.Tq}, p.compute);
   make(p.want_effective, result.effective, {p.Tq}, p.compute);
-  make(p.state_kind != PartialState::none, result.state, {p.Tq}, p.compute);
+  make(p.state_kind > PartialState::answer, result.state, {p.Tq}, p.compute);
   make(p.state_kind == PartialState::best, result.index, {p.Tq}, Dtype::int64);
   result.state_kind = p.state_kind;
   const AttendInto into{result.out,  result.lse,         result.weights,     result.scores,  result.row_weights,
@@ -145,7 +145,8 @@ AttendOptions with_places(const AttendOptions& options, const AttendInto& into, 
 
 AttendOptions with_score(const AttendOptions& options, const Score& score, const char* operation) {
   if (options.score.kind != Score().kind) {
-    throw OptionError(message(operation, ": options.score must be left as it is; the score is that of the keys"));
+    throw OptionError(message(operation, ": options.score must be left as it is, not ", name_of(options.score.kind),
+                              ": prepared keys and those of a cache have their score, here ", name_of(score.kind)));
   }
   AttendOptions with = options;
   with.score = score;

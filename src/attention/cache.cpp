@@ -146,7 +146,7 @@ struct Cache::Parts {
     }
   }
 
-  void append(const View& k, const View& v, const std::vector<std::int64_t>& counts, const char* operation) {
+  void append(const View& k, const View& v, const std::vector<std::int64_t>& counts, const ScoreUse& use) {
     KeyForm more;
     if (makes_keys(options.score)) {
       VisibleRuns runs;
@@ -154,10 +154,10 @@ struct Cache::Parts {
         const std::int64_t count = counts[static_cast<std::size_t>(i / Hk)];
         runs.emplace_back(count > 0 ? 1 : 0, KeyRange{0, count});
       }
-      const int threads = resolve_threads(0, operation);
+      const int threads = resolve_threads(0, use.operation);
       // The centre is that of the first keys.
-      more = longest() == 0 ? make_key_form(k, options.score, form->compute, runs, threads, operation)
-                            : extend_key_form(*form, k, runs, threads, operation);
+      more = longest() == 0 ? make_key_form(k, options.score, form->compute, runs, threads, use)
+                            : extend_key_form(*form, k, runs, threads, use);
     }
     make_room(counts);
     if (makes_keys(options.score)) {
@@ -193,9 +193,11 @@ struct Cache::Parts {
 Cache::Cache(std::int64_t B, std::int64_t Hk, std::int64_t D, std::int64_t Dv, const CacheOptions& options)
     : parts_(std::make_unique<Parts>()) {
   constexpr const char* operation = "Cache";
-  if (B < 0 || Hk < 0 || D < 0 || Dv < 0 || options.capacity < 0) {
-    throw ShapeError(message(operation, ": B = ", B, ", Hk = ", Hk, ", D = ", D, ", Dv = ", Dv,
-                             " and capacity = ", options.capacity, " must not be negative"));
+  const auto sizes = [&] { return message("B = ", B, ", Hk = ", Hk, ", D = ", D, ", Dv = ", Dv); };
+  if (B < 0 || Hk < 0 || D < 0 || Dv < 0)
+    throw ShapeError(message(operation, ": sizes must not be negative: ", sizes()));
+  if (options.capacity < 0) {
+    throw OptionError(message(operation, ": capacity must not be negative, but is ", options.capacity));
   }
   if (!is_floating(options.dtype)) {
     throw DtypeError(message(operation, ": keys and values are floating, not ", name_of(options.dtype)));
@@ -208,10 +210,11 @@ Cache::Cache(std::int64_t B, std::int64_t Hk, std::int64_t D, std::int64_t Dv, c
   p.Dv = Dv;
   const Dtype compute = options.dtype == Dtype::float64 ? Dtype::float64 : Dtype::float32;
   const View none(nullptr, compute, Shape{B, Hk, 0, D});
-  p.form = std::make_shared<KeyForm>(make_key_form(none, options.score, compute, all_visible(B, Hk, 0), 1, operation));
-  if (makes_keys(p.options.score) && options.dtype != compute) {
-    throw DtypeError(message(operation, ": this score makes keys ready as ", name_of(compute), "; storage as ",
-                             name_of(options.dtype), " is for scores that use keys as they are"));
+  p.form = std::make_shared<KeyForm>(
+      make_key_form(none, options.score, compute, all_visible(B, Hk, 0), 1, {operation, Hk, D, {}, sizes}));
+  if (makes_keys(options.score) && options.dtype != compute) {
+    throw DtypeError(message(operation, ": ", name_of(options.score.kind), " makes keys ready as ", name_of(compute),
+                             "; storage as ", name_of(options.dtype), " is for scores that use keys as they are"));
   }
   const std::int64_t heads = makes_keys(p.options.score) ? p.form->heads : Hk;
   const std::int64_t width = makes_keys(p.options.score) ? p.form->keys.shape()[3] : D;
@@ -230,10 +233,11 @@ Cache& Cache::operator=(Cache&&) noexcept = default;
 void Cache::append(View k, View v, View counts) {
   constexpr const char* operation = "Cache::append";
   Parts& p = *parts_;
-  const auto refuse = [&](const std::string& rule) {
-    throw ShapeError(message(operation, ": ", rule, ": k ", k.shape().text(), ", v ", v.shape().text(),
-                             ", and the cache has B = ", p.B, ", Hk = ", p.Hk, ", D = ", p.D, ", Dv = ", p.Dv));
+  const auto shapes = [&] {
+    return message("k ", k.shape().text(), ", v ", v.shape().text(), ", and the cache has B = ", p.B, ", Hk = ", p.Hk,
+                   ", D = ", p.D, ", Dv = ", p.Dv);
   };
+  const auto refuse = [&](const char* rule) { throw ShapeError(message(operation, ": ", rule, ": ", shapes())); };
   if (k.rank() < 2 || k.rank() > 4 || v.rank() != k.rank()) refuse("k and v must have the same rank, 2, 3 or 4");
   const View keys = rank4(k), values = rank4(v);
   if (keys.extent(0) != p.B || keys.extent(1) != p.Hk || keys.extent(3) != p.D) refuse("k must be [B, Hk, T, D]");
@@ -241,25 +245,29 @@ void Cache::append(View k, View v, View counts) {
   if (values.extent(0) != p.B || values.extent(1) != p.Hk || values.extent(2) != T || values.extent(3) != p.Dv) {
     refuse("v must be [B, Hk, T, Dv]");
   }
-  if (compute_dtype(k, k, v, operation) != p.form->compute) {
+  if (compute_dtype({{"k", k.dtype()}, {"v", v.dtype()}}, operation) != p.form->compute) {
     throw DtypeError(message(operation, ": k is ", name_of(k.dtype()), ", v ", name_of(v.dtype()),
                              ", and the cache computes in ", name_of(p.form->compute)));
   }
   std::vector<std::int64_t> tokens(static_cast<std::size_t>(p.B), T);
   if (counts) {
-    if (!is_integer(counts.dtype()) || counts.rank() != 1 || counts.extent(0) != p.B) {
-      throw ShapeError(message(operation, ": counts of shape ", counts.shape().text(),
-                               " must be [B], int32 or int64, with B = ", p.B));
+    if (!is_integer(counts.dtype())) {
+      throw DtypeError(message(operation, ": counts must be int32 or int64, not ", name_of(counts.dtype())));
+    }
+    if (counts.rank() != 1 || counts.extent(0) != p.B) {
+      throw ShapeError(message(operation, ": counts of shape ", counts.shape().text(), " must be [B] with B = ", p.B,
+                               ": ", shapes()));
     }
     for (std::int64_t b = 0; b < p.B; ++b) {
       const std::int64_t count = integer_at(counts, b * counts.stride(0));
       if (count < 0 || count > T) {
-        throw ShapeError(message(operation, ": count ", count, " of sequence ", b, " is outside 0..T = ", T));
+        throw ShapeError(
+            message(operation, ": count ", count, " of sequence ", b, " is outside 0..T = ", T, ": ", shapes()));
       }
       tokens[static_cast<std::size_t>(b)] = count;
     }
   }
-  p.append(keys, values, tokens, operation);
+  p.append(keys, values, tokens, {operation, p.Hk, p.D, {}, shapes});
 }
 
 void Cache::clear() {
@@ -294,6 +302,11 @@ View with_rank(const View& view, int rank) {
 
 Problem check_ask(const View& q, const Cache& cache, const AttendOptions& options, const char* operation) {
   AttendOptions with = with_score(options, cache.options().score, operation);
+  if (options.on_empty == OnEmpty::uniform) {
+    throw OptionError(message(operation,
+                              ": on_empty uniform is the mean of all values, and a cache has room for more "
+                              "than it holds"));
+  }
   with.mask &= lengths(cache.lengths());
   if (cache.options().left >= 0) with.mask &= window(cache.options().left, 0, bottom_right());
   return check(q, with_rank(cache.parts().shown_keys(), q.rank()), with_rank(cache.values(), q.rank()), with,

@@ -227,6 +227,7 @@ void Finish<T>::write_numbers(const PanelResult<T>& result, int r, RowKind kind,
                                   row.query * to.index.stride(2)] = regular ? best.indices[0] : -1;
       return;
     }
+    case PartialState::answer:
     case PartialState::none:
       return;
   }

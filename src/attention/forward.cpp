@@ -320,7 +320,8 @@ void forward(const Problem& problem, const Strategy<T>& strategy, const Results&
 template <class T>
 int useful_threads(const Problem& problem, const Strategy<T>& strategy) {
   const double work = static_cast<double>(problem.B * problem.H) * static_cast<double>(problem.Tq) *
-                      static_cast<double>(problem.Tk) * static_cast<double>(problem.D + problem.Dv + 8);
+                      static_cast<double>(problem.Tk) *
+                      static_cast<double>(strategy.scoring->usual.width + problem.Dv + 8);
   const auto worth = static_cast<std::int64_t>(std::min(work / worth_a_thread, 1e6));
   return static_cast<int>(std::clamp<std::int64_t>(std::min(worth, strategy.tasks(problem)), 1, problem.threads));
 }

@@ -6,11 +6,8 @@
 #include <limits>
 #include <numbers>
 
-#include <qkv/error.h>
-
 #include "attention/form_rows.h"
 #include "attention/load.h"
-#include "base/message.h"
 #include "base/parallel.h"
 
 namespace qkv {
@@ -158,11 +155,16 @@ bool makes_keys(const Score& score) {
          score.kind == Score::Kind::gaussian;
 }
 
-std::int64_t KeyForm::bytes() const {
-  std::int64_t bytes = parameters.bytes();
+std::int64_t KeyForm::key_bytes() const {
+  auto bytes = static_cast<std::int64_t>(largest.size() * sizeof(double));
   for (const Tensor* tensor : {&keys, &centres}) {
     bytes += tensor->elements() * static_cast<std::int64_t>(size_of(tensor->dtype()));
   }
+  return bytes;
+}
+
+std::int64_t KeyForm::bytes() const {
+  std::int64_t bytes = key_bytes() + parameters.bytes();
   for (const PackedMatrix& matrix : query_matrices) {
     bytes += matrix.panels().elements() * static_cast<std::int64_t>(size_of(matrix.dtype()));
   }
@@ -170,11 +172,11 @@ std::int64_t KeyForm::bytes() const {
 }
 
 KeyForm make_key_form(const View& k, const Score& score, Dtype compute, const VisibleRuns& runs, int threads,
-                      const char* operation) {
+                      const ScoreUse& use) {
   KeyForm form;
   form.score = score;
   form.compute = compute;
-  form.parameters = resolve_parameters(score, k.extent(3), compute, operation);
+  form.parameters = resolve_parameters(score, compute, use);
   const ScoreParameters& parameters = form.parameters;
   const Tensor& queries_by = score.kind == Score::Kind::bilinear ? parameters.matrix : parameters.query_weights;
   for (std::int64_t h = 0; queries_by && h < queries_by.shape()[0]; ++h) {
@@ -182,24 +184,19 @@ KeyForm make_key_form(const View& k, const Score& score, Dtype compute, const Vi
     form.query_matrices.emplace_back(score.kind == Score::Kind::bilinear ? matrix : matrix.swapped(0, 1));
   }
   const Tensor& keys_by = score.kind == Score::Kind::additive ? parameters.key_weights : parameters.inverse_bandwidths;
-  const bool by_head = makes_keys(score) && keys_by && keys_by.shape()[0] > 1 &&
+  const bool by_head = makes_keys(score) && keys_by && keys_by.shape()[0] != 1 &&
                        (score.kind == Score::Kind::additive || parameters.by_coordinate);
   form.heads = by_head ? parameters.heads : k.extent(1);
-  if (by_head && form.heads % std::max<std::int64_t>(k.extent(1), 1) != 0) {
-    throw ShapeError(message(operation, ": the score's parameters have ", form.heads,
-                             " heads, which is no multiple of the Hk = ", k.extent(1), " of k ", k.shape().text()));
-  }
   make_keys(form, k, runs, threads, true);
   form.shown = form.keys;
   return form;
 }
 
-KeyForm extend_key_form(const KeyForm& form, const View& k, const VisibleRuns& runs, int threads,
-                        const char* operation) {
+KeyForm extend_key_form(const KeyForm& form, const View& k, const VisibleRuns& runs, int threads, const ScoreUse& use) {
   KeyForm more;
   more.score = form.score;
   more.compute = form.compute;
-  more.parameters = resolve_parameters(form.score, k.extent(3), form.compute, operation);
+  more.parameters = resolve_parameters(form.score, form.compute, use);
   more.heads = form.heads;
   if (form.centres) more.centres = form.centres.clone();
   make_keys(more, k, runs, threads, false);

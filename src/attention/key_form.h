@@ -38,6 +38,7 @@ struct KeyForm {
   std::vector<double> largest;
 
   std::int64_t bytes() const;
+  std::int64_t key_bytes() const;  // of what was computed from the keys: all but the parameters
 };
 
 // How large additive's projections may be to be held as exponentials: e^(2 |a|) e^(2 |b|), squared, must not overflow.
@@ -47,13 +48,12 @@ inline constexpr double largest_projection = 10.75;
 bool makes_keys(const Score& score);
 
 // k [B, Hk, Tk, Dk]; only the keys in `runs` are read (which is not looked at where keys are taken
-// as they are). Throws naming `operation`.
+// as they are). Throws what resolve_parameters throws.
 KeyForm make_key_form(const View& k, const Score& score, Dtype compute, const VisibleRuns& runs, int threads,
-                      const char* operation);
+                      const ScoreUse& use);
 
 // The same for more keys of the same sequences, with the centres that `form` has: what a cache appends.
 // Its `keys` are those of k alone.
-KeyForm extend_key_form(const KeyForm& form, const View& k, const VisibleRuns& runs, int threads,
-                        const char* operation);
+KeyForm extend_key_form(const KeyForm& form, const View& k, const VisibleRuns& runs, int threads, const ScoreUse& use);
 
 }  // namespace qkv

@@ -28,10 +28,13 @@ void check(std::span<const Attended> parts, std::span<const std::int64_t> first_
   const Attended& first = parts[0];
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const Attended& part = parts[i];
+    if (part.state_kind == PartialState::none) {
+      throw OptionError(message(operation, ": part ", i, " has no state; attend must be asked with want_partial"));
+    }
     if (part.state_kind != first.state_kind) {
       throw OptionError(message(operation, ": part ", i, " was weighed in another way than part 0"));
     }
-    const bool state = part.state_kind != PartialState::none, index = part.state_kind == PartialState::best;
+    const bool state = part.state_kind > PartialState::answer, index = part.state_kind == PartialState::best;
     if (!part.out || state != static_cast<bool>(part.state) || index != static_cast<bool>(part.index)) {
       throw OptionError(message(operation, ": part ", i, " has no state; attend must be asked with want_partial"));
     }
@@ -121,7 +124,7 @@ Attended merge(std::span<const Attended> parts, std::span<const std::int64_t> fi
   Attended whole;
   whole.state_kind = kind;
   whole.out = Tensor(parts[0].out.shape(), parts[0].out.dtype());
-  if (kind != PartialState::none) whole.state = Tensor(parts[0].state.shape(), parts[0].state.dtype());
+  if (kind > PartialState::answer) whole.state = Tensor(parts[0].state.shape(), parts[0].state.dtype());
   if (kind == PartialState::best) whole.index = Tensor(parts[0].index.shape(), Dtype::int64);
   std::int64_t rows = 1;
   for (int axis = 0; axis + 1 < whole.out.shape().rank(); ++axis) rows *= whole.out.shape()[axis];

@@ -13,7 +13,7 @@
 
 namespace qkv {
 
-std::int64_t Prepared::bytes() const { return form_->bytes(); }
+std::int64_t Prepared::bytes() const { return form_->key_bytes(); }
 
 Prepared prepare(View k, View v, const Score& score, View valid_lens) {
   constexpr const char* operation = "prepare";
@@ -21,7 +21,7 @@ Prepared prepare(View k, View v, const Score& score, View valid_lens) {
   if (k.rank() < 2 || k.rank() > 4 || v.rank() != k.rank()) {
     throw ShapeError(message(operation, ": k and v must have the same rank, 2, 3 or 4: ", shapes()));
   }
-  const Dtype compute = compute_dtype(k, k, v, operation);
+  const Dtype compute = compute_dtype({{"k", k.dtype()}, {"v", v.dtype()}}, operation);
   const View keys = rank4(k), values = rank4(v);
   const std::int64_t B = keys.extent(0), Hk = keys.extent(1), Tk = keys.extent(2);
   for (int axis = 0; axis < 3; ++axis) {
@@ -31,10 +31,11 @@ Prepared prepare(View k, View v, const Score& score, View valid_lens) {
   }
   VisibleRuns runs = all_visible(B, Hk, Tk);
   if (valid_lens) {
-    const ResolvedMask mask(lengths(valid_lens), {B, 1, 1, Tk}, operation);
-    if (valid_lens.rank() != 1) {
-      throw ShapeError(message(operation, ": valid_lens of shape ", valid_lens.shape().text(), " must be [B]"));
+    if (valid_lens.rank() != 1 || valid_lens.extent(0) != B) {
+      throw ShapeError(message(operation, ": valid_lens of shape ", valid_lens.shape().text(),
+                               " must be [B] with B = ", B, ": ", shapes()));
     }
+    const ResolvedMask mask(lengths(valid_lens), {B, 1, 1, Tk}, operation);
     for (std::int64_t i = 0; i < B * Hk; ++i) {
       const KeyRange range = mask.range(i / Hk, 0);
       runs[static_cast<std::size_t>(i)].assign(range.last > 0 ? 1 : 0, range);
@@ -44,8 +45,8 @@ Prepared prepare(View k, View v, const Score& score, View valid_lens) {
   prepared.keys_ = k;
   prepared.values_ = v;
   prepared.score_ = score;
-  prepared.form_ = std::make_shared<const KeyForm>(
-      make_key_form(keys, score, compute, runs, resolve_threads(0, operation), operation));
+  prepared.form_ = std::make_shared<const KeyForm>(make_key_form(
+      keys, score, compute, runs, resolve_threads(0, operation), {operation, Hk, keys.extent(3), {}, shapes}));
   return prepared;
 }
 

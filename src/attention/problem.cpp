@@ -6,10 +6,12 @@
 #include <limits>
 #include <numbers>
 #include <string>
+#include <string_view>
 
 #include <qkv/error.h>
 
 #include "attention/elements.h"
+#include "attention/score_parameters.h"
 #include "base/message.h"
 #include "base/parallel.h"
 
@@ -20,6 +22,29 @@ std::string shapes(const View& q, const View& k, const View& v) {
   return message("q ", q.shape().text(), ", k ", k.shape().text(), ", v ", v.shape().text());
 }
 
+std::string_view name_of(Weigh::Kind kind) {
+  switch (kind) {
+    case Weigh::Kind::softmax:
+      return "softmax";
+    case Weigh::Kind::normalize:
+      return "normalize";
+    case Weigh::Kind::raw:
+      return "raw";
+    case Weigh::Kind::hard:
+      return "hard";
+    case Weigh::Kind::uniform:
+      return "uniform";
+    case Weigh::Kind::top_k:
+      return "top_k";
+  }
+  return "unknown";
+}
+
+void require_integers(const View& view, const char* name, const char* operation) {
+  if (is_integer(view.dtype())) return;
+  throw DtypeError(message(operation, ": ", name, " must be int32 or int64, not ", name_of(view.dtype())));
+}
+
 void set_extents(Problem& p, const View& q, const View& k, const View& v) {
   const auto refuse = [&](const std::string& rule) {
     throw ShapeError(message(p.operation, ": ", rule, ": ", shapes(q, k, v)));
@@ -28,7 +53,7 @@ void set_extents(Problem& p, const View& q, const View& k, const View& v) {
     refuse("q, k and v must have the same rank, 2, 3 or 4");
   }
   p.rank = q.rank();
-  p.compute = compute_dtype(q, k, v, p.operation);
+  p.compute = compute_dtype({{"q", q.dtype()}, {"k", k.dtype()}, {"v", v.dtype()}}, p.operation);
   p.q = rank4(q);
   p.k = rank4(k);
   p.v = rank4(v);
@@ -65,8 +90,8 @@ void set_score(Problem& p, const AttendOptions& options) {
   p.scale = kind == Score::Kind::scaled_dot && p.D > 0 ? 1 / std::sqrt(static_cast<double>(p.D)) : 1;
   if (options.scale) {
     if (kind > Score::Kind::bilinear) {
-      throw OptionError(message(p.operation, ": scale is for dot, scaled_dot, cosine and bilinear; ",
-                                p.score.is_kernel() ? "a kernel has its bandwidth" : "this score has its own"));
+      throw OptionError(message(p.operation, ": scale is for dot, scaled_dot, cosine and bilinear, not for ",
+                                name_of(kind), p.score.is_kernel() ? "; kernels have sigma" : ""));
     }
     p.scale = *options.scale;
   }
@@ -76,15 +101,18 @@ void set_score(Problem& p, const AttendOptions& options) {
     throw OptionError(message(p.operation, ": softcap must be 0 (off) or positive, not ", p.softcap));
   }
   if (p.softcap != 0 && p.score.is_kernel()) {
-    throw OptionError(message(p.operation, ": softcap is not for kernels, whose scores are logarithms"));
+    throw OptionError(
+        message(p.operation, ": softcap is not for kernels such as ", name_of(kind), ", whose scores are logarithms"));
   }
 }
 
 void set_weighing(Problem& p, const AttendOptions& options) {
   const Weigh& weigh = options.weigh;
   const double temperature = options.temperature;
-  if (!(temperature > 0) || !std::isfinite(temperature)) {
-    throw OptionError(message(p.operation, ": temperature must be positive and finite, not ", temperature));
+  const double least = p.compute == Dtype::float64 ? 1e-300 : 1e-30;
+  if (!(temperature >= least && temperature <= 1 / least)) {
+    throw OptionError(message(p.operation, ": temperature must be positive and finite, from ", least, " to ", 1 / least,
+                              ", not ", temperature));
   }
   const Score::Kind score = p.score.kind;
   const bool kernel = p.score.is_kernel();
@@ -141,8 +169,14 @@ void set_weighing(Problem& p, const AttendOptions& options) {
   };
   const bool sums =
       weigh.kind == Weigh::Kind::softmax || weigh.kind == Weigh::Kind::normalize || weigh.kind == Weigh::Kind::top_k;
-  if (!sums && options.want_lse) refuse("the log-sum-exp", "raw, hard or uniform");
-  if (!sums && (options.want_entropy || options.want_effective)) refuse("entropy", "raw, hard or uniform");
+  const auto require_sum = [&](bool wanted, const char* what) {
+    if (!wanted || sums) return;
+    throw OptionError(
+        message(p.operation, ": ", what, " is of softmax, normalize and top_k; ", name_of(weigh.kind), " has none"));
+  };
+  require_sum(options.want_lse, "the log-sum-exp (lse)");
+  require_sum(options.want_entropy, "entropy");
+  require_sum(options.want_effective, "the effective number of keys (effective)");
   if (w.exclusion_only && p.want_top > 0) refuse("want_top", "uniform, whose scores have no say");
   if (options.want_partial && weigh.kind == Weigh::Kind::top_k) refuse("want_partial", "top_k, which cannot be merged");
   if (options.want_partial && options.on_empty != OnEmpty::zero) {
@@ -151,7 +185,7 @@ void set_weighing(Problem& p, const AttendOptions& options) {
   if (options.want_partial) {
     p.state_kind = w.exclusion_only                        ? PartialState::count
                    : w.hard                                ? PartialState::best
-                   : !w.normalized                         ? PartialState::none
+                   : !w.normalized                         ? PartialState::answer
                    : w.family == Family::linear && !kernel ? PartialState::sum
                                                            : PartialState::log_sum;
   }
@@ -169,9 +203,10 @@ void set_dropout(Problem& p, const AttendOptions& options) {
   p.dropping.factor = 1 / (1 - rate);
   p.dropping.seed = *options.seed;
   const View& ids = options.sequence_ids;
-  if (ids && (!is_integer(ids.dtype()) || ids.rank() != 1 || ids.extent(0) != p.B)) {
-    throw ShapeError(message(p.operation, ": sequence_ids of shape ", ids.shape().text(),
-                             " must be [B], int32 or int64, with B = ", p.B));
+  if (ids) require_integers(ids, "sequence_ids", p.operation);
+  if (ids && (ids.rank() != 1 || ids.extent(0) != p.B)) {
+    throw ShapeError(
+        message(p.operation, ": sequence_ids of shape ", ids.shape().text(), " must be [B] with B = ", p.B));
   }
   for (std::int64_t b = 0; b < p.B; ++b) {
     p.dropping.sequence_ids.push_back(ids ? integer_at(ids, b * ids.stride(0)) : b);
@@ -189,9 +224,9 @@ void set_wants(Problem& p, const AttendOptions& options) {
   const View& rows = options.want_rows;
   p.want_row_weights = static_cast<bool>(rows);
   if (!rows) return;
-  if (!is_integer(rows.dtype()) || rows.rank() != 1) {
-    throw ShapeError(
-        message(p.operation, ": want_rows of shape ", rows.shape().text(), " must be [R], int32 or int64"));
+  require_integers(rows, "want_rows", p.operation);
+  if (rows.rank() != 1) {
+    throw ShapeError(message(p.operation, ": want_rows of shape ", rows.shape().text(), " must be [R]"));
   }
   for (std::int64_t i = 0; i < rows.extent(0); ++i) {
     const std::int64_t row = integer_at(rows, i * rows.stride(0));
@@ -218,16 +253,20 @@ View rank4(const View& view) {
   }
 }
 
-Dtype compute_dtype(const View& q, const View& k, const View& v, const char* operation) {
+Dtype compute_dtype(std::initializer_list<NamedDtype> inputs, const char* operation) {
   const auto refuse = [&](const char* rule) {
-    throw DtypeError(message(operation, ": ", rule, "; q is ", name_of(q.dtype()), ", k ", name_of(k.dtype()), ", v ",
-                             name_of(v.dtype())));
+    std::string given;
+    for (const NamedDtype& input : inputs) {
+      given += message(given.empty() ? "" : ", ", input.name, given.empty() ? " is " : " ", name_of(input.dtype));
+    }
+    throw DtypeError(message(operation, ": ", rule, "; ", given));
   };
-  if (!is_floating(q.dtype()) || !is_floating(k.dtype()) || !is_floating(v.dtype()))
-    refuse("q, k and v must be floating");
-  const bool doubles[] = {q.dtype() == Dtype::float64, k.dtype() == Dtype::float64, v.dtype() == Dtype::float64};
-  if (doubles[0] != doubles[1] || doubles[0] != doubles[2]) refuse("float64 does not mix with other dtypes");
-  return doubles[0] ? Dtype::float64 : Dtype::float32;
+  const bool doubles = inputs.begin()->dtype == Dtype::float64;
+  for (const NamedDtype& input : inputs) {
+    if (!is_floating(input.dtype)) refuse("queries, keys and values must be floating");
+    if ((input.dtype == Dtype::float64) != doubles) refuse("float64 does not mix with other dtypes");
+  }
+  return doubles ? Dtype::float64 : Dtype::float32;
 }
 
 Shape Problem::shape(std::initializer_list<std::int64_t> last) const {
@@ -236,6 +275,16 @@ Shape Problem::shape(std::initializer_list<std::int64_t> last) const {
   if (rank > 3) extents.push_back(H);
   extents.insert(extents.end(), last);
   return Shape(extents);
+}
+
+std::string Problem::shapes() const {
+  const auto as_given = [&](const View& view) {
+    std::vector<std::int64_t> extents = {view.extent(2), view.extent(3)};
+    if (rank > 3) extents.insert(extents.begin(), view.extent(1));
+    if (rank > 2) extents.insert(extents.begin(), view.extent(0));
+    return Shape(extents).text();
+  };
+  return message("q ", as_given(q), ", k ", as_given(k), ", v ", as_given(v));
 }
 
 Problem check(const View& q, const View& k, const View& v, const AttendOptions& options, const char* operation) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <string>
 #include <vector>
 
 #include <qkv/attend.h>
@@ -51,6 +53,8 @@ struct Problem {
   // The shape of a result, in the rank of the queries: their axes before the last two, and then these.
   Shape shape(std::initializer_list<std::int64_t> last) const;
 
+  std::string shapes() const;  // of q, k and v as they were given, for messages
+
   // Something is done to scores between score and weigh, besides exclusion.
   bool edits_scores() const { return softcap != 0 || !mask.edit_by().empty() || !mask.slopes().empty(); }
 };
@@ -58,8 +62,12 @@ struct Problem {
 // Throws ShapeError, OptionError, DtypeError naming `operation`. The score's parameters are not looked at.
 Problem check(const View& q, const View& k, const View& v, const AttendOptions& options, const char* operation);
 
-// The dtype in which keys and values (and queries, if they are there) are computed with.
-Dtype compute_dtype(const View& q, const View& k, const View& v, const char* operation);
+// The dtype in which these are computed with, together. Throws DtypeError.
+struct NamedDtype {
+  const char* name;
+  Dtype dtype;
+};
+Dtype compute_dtype(std::initializer_list<NamedDtype> inputs, const char* operation);
 
 // [T, D] and [B, T, D] get their missing axes, of extent 1, in front of T.
 View rank4(const View& view);

@@ -1,91 +1,162 @@
 // attention/score_parameters.cpp: the checks of what a score carries.
 #include "attention/score_parameters.h"
 
+#include <array>
 #include <cmath>
 #include <span>
-#include <string>
 
 #include <qkv/error.h>
 
-#include "attention/elements.h"
 #include "base/message.h"
 
 namespace qkv {
 namespace {
 
-struct Resolver {
-  Dtype compute;
-  const char* operation;
-  ScoreParameters& to;
+// An array that a score carries, and its rank where the heads share it.
+struct Parameter {
+  const char* name = nullptr;
+  const View* view = nullptr;
+  int rank = 0;
 
-  // A dense copy with the heads in front. `own` is the rank without them.
-  Tensor with_heads(const View& view, int own, const char* name, const char* shape) {
-    if (!view) throw ShapeError(message(operation, ": ", name, " was given no array"));
-    if (!is_floating(view.dtype())) {
-      throw DtypeError(message(operation, ": ", name, " must be floating, not ", name_of(view.dtype())));
-    }
-    if (view.rank() != own && view.rank() != own + 1) {
-      throw ShapeError(message(operation, ": ", name, " of shape ", view.shape().text(), " must be ", shape,
-                               ", or the same with a leading H"));
-    }
-    if (view.rank() == own + 1) {
-      merge_heads(view.extent(0), name);
-      return Tensor::copy_of(view, compute);
-    }
-    Strides strides = {};
-    std::int64_t extents[3] = {1, 1, 1};
-    for (int axis = 0; axis < own; ++axis) {
-      extents[axis + 1] = view.extent(axis);
-      strides[static_cast<std::size_t>(axis + 1)] = view.stride(axis);
-    }
-    return Tensor::copy_of(
-        View(view.data(), view.dtype(),
-             Shape(std::span<const std::int64_t>(extents, static_cast<std::size_t>(own + 1))), strides),
-        compute);
-  }
-
-  void merge_heads(std::int64_t heads, const char* name) {
-    if (heads == 0 || (to.heads != 1 && heads != 1 && heads != to.heads)) {
-      throw ShapeError(
-          message(operation, ": ", name, " has ", heads, " heads, where the score's other parameters have ", to.heads));
-    }
-    if (heads != 1) to.heads = heads;
-  }
-
-  void bandwidths(const Score& score, std::int64_t Dk) {
-    const auto refuse = [&](double sigma) {
-      throw OptionError(message(operation, ": a bandwidth must be positive and finite, not ", sigma));
-    };
-    const View given = score.bandwidths ? score.bandwidths : View(&score.bandwidth, {1});
-    const Shape shape = with_heads(given, 1, "bandwidth", "[D] or [1]").shape();
-    if (shape[1] != 1 && shape[1] != Dk) {
-      throw ShapeError(message(operation, ": bandwidth of shape ", given.shape().text(), " must end in 1 or D = ", Dk));
-    }
-    to.by_coordinate = shape[1] != 1;
-    Tensor inverses = Tensor::copy_of(given, Dtype::float64), squares = inverses.clone();
-    for (double& sigma : inverses.values<double>()) {
-      if (!(sigma > 0) || !std::isfinite(sigma)) refuse(sigma);
-      sigma = 1 / sigma;
-    }
-    for (double& sigma : squares.values<double>()) sigma = 1 / (sigma * sigma);
-    to.inverse_bandwidths = Tensor::copy_of(View(inverses.values<double>(), shape), compute);
-    to.inverse_squares = Tensor::copy_of(View(squares.values<double>(), shape), compute);
-  }
-
-  void additive(const Score& score, std::int64_t Dk) {
-    to.query_weights = with_heads(score.query_weights, 2, "Wq", "[E, Dq]");
-    to.key_weights = with_heads(score.key_weights, 2, "Wk", "[E, Dk]");
-    to.hidden = with_heads(score.hidden_weights, 1, "w", "[E]");
-    const std::int64_t E = to.hidden.shape()[1];
-    if (to.query_weights.shape()[1] != E || to.key_weights.shape()[1] != E || to.key_weights.shape()[2] != Dk) {
-      throw ShapeError(message(operation, ": additive needs Wq [E, Dq], Wk [E, Dk] and w [E] with Dk = ", Dk,
-                               "; they are ", score.query_weights.shape().text(), ", ",
-                               score.key_weights.shape().text(), " and ", score.hidden_weights.shape().text()));
-    }
-  }
+  bool has_heads() const { return view->rank() == rank + 1; }
+  std::int64_t from_last(int axis) const { return view->extent(view->rank() - 1 - axis); }
 };
 
+// Without a view where the score has fewer.
+using Parameters = std::array<Parameter, 3>;
+
+Parameters parameters_of(const Score& score) {
+  if (score.kind == Score::Kind::bilinear) return {{{"M", &score.matrix, 2}, {}, {}}};
+  if (score.kind == Score::Kind::additive) {
+    return {{{"Wq", &score.query_weights, 2}, {"Wk", &score.key_weights, 2}, {"w", &score.hidden_weights, 1}}};
+  }
+  if (score.is_kernel() && score.bandwidths) return {{{"sigma", &score.bandwidths, 1}, {}, {}}};
+  return {};
+}
+
+bool ranks_and_heads_fit(const Parameters& parameters, const ScoreUse& use) {
+  std::optional<std::int64_t> H;
+  if (use.queries) H = use.queries->H;
+  for (const Parameter& parameter : parameters) {
+    if (parameter.view == nullptr || parameter.view->rank() == parameter.rank) continue;
+    if (!parameter.has_heads()) return false;
+    const std::int64_t heads = parameter.view->extent(0);
+    if (heads != H.value_or(heads) || (use.Hk == 0 ? heads != 0 : heads % use.Hk != 0)) return false;
+    H = heads;
+  }
+  return true;
+}
+
+bool widths_fit(const Score& score, const Parameters& parameters, const ScoreUse& use) {
+  const auto& [first, second, third] = parameters;
+  const auto as_queries = [&](std::int64_t width) { return !use.queries || width == use.queries->Dq; };
+  switch (score.kind) {
+    case Score::Kind::bilinear:
+      return as_queries(first.from_last(1)) && first.from_last(0) == use.Dk;
+    case Score::Kind::additive: {
+      const std::int64_t E = third.from_last(0);
+      return first.from_last(1) == E && as_queries(first.from_last(0)) && second.from_last(1) == E &&
+             second.from_last(0) == use.Dk;
+    }
+    default:
+      return first.view == nullptr || first.from_last(0) == 1 || first.from_last(0) == use.Dk;
+  }
+}
+
+const char* rule_of(const Score& score) {
+  switch (score.kind) {
+    case Score::Kind::bilinear:
+      return "M must be [Dq, Dk] or [H, Dq, Dk]";
+    case Score::Kind::additive:
+      return "Wq must be [E, Dq], Wk [E, Dk] and w [E], any of them with a leading H";
+    default:
+      return "sigma must be [D], [1], [H, D] or [H, 1]";
+  }
+}
+
+// What the letters of the rule stand for.
+std::string letters(const Score& score, const ScoreUse& use) {
+  const char* width = score.is_kernel() ? "D = " : "Dk = ";
+  if (!use.queries) return message(width, use.Dk, " and H is a multiple of Hk = ", use.Hk);
+  const std::string queries = score.is_kernel() ? "" : message("Dq = ", use.queries->Dq, ", ");
+  return message(queries, width, use.Dk, " and H = ", use.queries->H);
+}
+
+[[noreturn]] void refuse_shapes(const Score& score, const Parameters& parameters, const ScoreUse& use) {
+  std::string given;
+  for (const Parameter& parameter : parameters) {
+    if (parameter.view == nullptr) continue;
+    given += message(parameter.name, " ", *parameter.view ? parameter.view->shape().text() : "absent", ", ");
+  }
+  throw ShapeError(message(use.operation, ": ", name_of(score.kind), ": ", rule_of(score), ", where ",
+                           letters(score, use), ": ", given, use.shapes()));
+}
+
+// A dense copy with the heads in front.
+Tensor with_heads(const Parameter& parameter, Dtype compute) {
+  const View& view = *parameter.view;
+  if (parameter.has_heads()) return Tensor::copy_of(view, compute);
+  Strides strides = {};
+  std::int64_t extents[3] = {1, 1, 1};
+  for (int axis = 0; axis < parameter.rank; ++axis) {
+    extents[axis + 1] = view.extent(axis);
+    strides[static_cast<std::size_t>(axis) + 1] = view.stride(axis);
+  }
+  const Shape shape(std::span<const std::int64_t>(extents, static_cast<std::size_t>(parameter.rank + 1)));
+  return Tensor::copy_of(View(view.data(), view.dtype(), shape, strides), compute);
+}
+
+void set_bandwidths(const Score& score, const Parameter& sigma, Dtype compute, const ScoreUse& use,
+                    ScoreParameters& to) {
+  Tensor inverses =
+      sigma.view == nullptr ? Tensor::copy_of(View(&score.bandwidth, {1, 1})) : with_heads(sigma, Dtype::float64);
+  Tensor squares = inverses.clone();
+  to.by_coordinate = inverses.shape()[1] != 1;
+  // Beyond these the inverse of the square is 0 or infinite in the dtype of the computation.
+  const double least = compute == Dtype::float64 ? 1e-150 : 1e-18, largest = 1 / least;
+  for (double& value : inverses.values<double>()) {
+    if (!(value >= least && value <= largest)) {
+      throw OptionError(message(use.operation, ": ", name_of(score.kind), ": sigma must be positive and finite, from ",
+                                least, " to ", largest, ", not ", value));
+    }
+    value = 1 / value;
+  }
+  for (double& value : squares.values<double>()) value = 1 / (value * value);
+  to.inverse_bandwidths = Tensor::copy_of(inverses, compute);
+  to.inverse_squares = Tensor::copy_of(squares, compute);
+}
+
 }  // namespace
+
+std::string_view name_of(Score::Kind kind) {
+  switch (kind) {
+    case Score::Kind::dot:
+      return "dot";
+    case Score::Kind::scaled_dot:
+      return "scaled_dot";
+    case Score::Kind::cosine:
+      return "cosine";
+    case Score::Kind::bilinear:
+      return "bilinear";
+    case Score::Kind::additive:
+      return "additive";
+    case Score::Kind::gaussian:
+      return "gaussian";
+    case Score::Kind::laplace:
+      return "laplace";
+    case Score::Kind::boxcar:
+      return "boxcar";
+    case Score::Kind::triangular:
+      return "triangular";
+    case Score::Kind::epanechnikov:
+      return "epanechnikov";
+    case Score::Kind::constant:
+      return "constant";
+    case Score::Kind::yours:
+      return "score_by";
+  }
+  return "unknown";
+}
 
 std::int64_t ScoreParameters::bytes() const {
   std::int64_t bytes = 0;
@@ -95,53 +166,43 @@ std::int64_t ScoreParameters::bytes() const {
   return bytes;
 }
 
-ScoreParameters resolve_parameters(const Score& score, std::int64_t Dk, Dtype compute, const char* operation) {
-  ScoreParameters parameters;
-  Resolver resolver{compute, operation, parameters};
-  switch (score.kind) {
-    case Score::Kind::bilinear:
-      parameters.matrix = resolver.with_heads(score.matrix, 2, "M", "[Dq, Dk]");
-      if (parameters.matrix.shape()[2] != Dk) {
-        throw ShapeError(message(operation, ": M of shape ", score.matrix.shape().text(), " must end in Dk = ", Dk));
-      }
-      break;
-    case Score::Kind::additive:
-      resolver.additive(score, Dk);
-      break;
-    case Score::Kind::gaussian:
-    case Score::Kind::laplace:
-    case Score::Kind::boxcar:
-    case Score::Kind::triangular:
-    case Score::Kind::epanechnikov:
-      resolver.bandwidths(score, Dk);
-      break;
-    case Score::Kind::yours:
-      if (compute == Dtype::float64 ? score.call_double == nullptr : score.call_float == nullptr) {
-        throw OptionError(message(operation, ": the function given to score_by does not take ScoreTile<",
-                                  compute == Dtype::float64 ? "double" : "float", ">, and the computation is in ",
-                                  name_of(compute)));
-      }
-      break;
-    default:
-      break;
+void check_parameters(const Score& score, Dtype compute, const ScoreUse& use) {
+  const Parameters parameters = parameters_of(score);
+  for (const Parameter& parameter : parameters) {
+    if (parameter.view == nullptr) continue;
+    if (!*parameter.view) refuse_shapes(score, parameters, use);
+    if (!is_floating(parameter.view->dtype())) {
+      throw DtypeError(message(use.operation, ": ", name_of(score.kind), ": ", parameter.name,
+                               " must be floating, not ", name_of(parameter.view->dtype())));
+    }
   }
-  return parameters;
+  if (!ranks_and_heads_fit(parameters, use) || !widths_fit(score, parameters, use)) {
+    refuse_shapes(score, parameters, use);
+  }
+  const bool doubles = compute == Dtype::float64;
+  if (score.kind == Score::Kind::yours && (doubles ? score.call_double == nullptr : score.call_float == nullptr)) {
+    throw OptionError(message(use.operation, ": the function given to score_by does not take ScoreTile<",
+                              doubles ? "double" : "float", ">, and the computation is in ", name_of(compute)));
+  }
 }
 
-void check_queries(const Score& score, const ScoreParameters& parameters, std::int64_t H, std::int64_t Dq,
-                   std::int64_t Dk, const char* operation) {
-  if (parameters.heads != 1 && parameters.heads != H) {
-    throw ShapeError(
-        message(operation, ": the score's parameters have ", parameters.heads, " heads, and the queries have ", H));
+ScoreParameters resolve_parameters(const Score& score, Dtype compute, const ScoreUse& use) {
+  check_parameters(score, compute, use);
+  const Parameters parameters = parameters_of(score);
+  ScoreParameters to;
+  for (const Parameter& parameter : parameters) {
+    if (parameter.view != nullptr && parameter.has_heads()) to.heads = parameter.view->extent(0);
   }
-  if (score.kind == Score::Kind::bilinear && parameters.matrix.shape()[1] != Dq) {
-    throw ShapeError(message(operation, ": M of shape ", score.matrix.shape().text(),
-                             " must be [Dq, Dk] with Dq = ", Dq, " and Dk = ", Dk));
+  if (score.kind == Score::Kind::bilinear) to.matrix = with_heads(parameters[0], compute);
+  if (score.kind == Score::Kind::additive) {
+    to.query_weights = with_heads(parameters[0], compute);
+    to.key_weights = with_heads(parameters[1], compute);
+    to.hidden = with_heads(parameters[2], compute);
   }
-  if (score.kind == Score::Kind::additive && parameters.query_weights.shape()[2] != Dq) {
-    throw ShapeError(message(operation, ": Wq of shape ", score.query_weights.shape().text(),
-                             " must end in the queries' width Dq = ", Dq));
+  if (score.is_kernel() && score.kind != Score::Kind::constant) {
+    set_bandwidths(score, parameters[0], compute, use, to);
   }
+  return to;
 }
 
 }  // namespace qkv

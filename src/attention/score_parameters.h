@@ -2,9 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include <qkv/score.h>
 #include <qkv/tensor.h>
+
+#include "base/function_ref.h"
 
 namespace qkv {
 
@@ -16,7 +21,7 @@ struct ScoreParameters {
   // Kernels: 1 / sigma and 1 / sigma^2, [heads, 1] or, by coordinate, [heads, D]; rounded once, so that a distance of
   // exactly sigma is one of 1.
   Tensor inverse_bandwidths, inverse_squares;
-  std::int64_t heads = 1;      // H where any of them differs by head
+  std::int64_t heads = 1;      // H where any of them has one per head
   bool by_coordinate = false;  // bandwidths
 
   std::int64_t hidden_width() const { return hidden ? hidden.shape()[1] : 0; }
@@ -37,12 +42,23 @@ inline View of_head(const Tensor& parameter, std::int64_t h) {
               Shape(std::span<const std::int64_t>(extents, static_cast<std::size_t>(one.rank() - 1))), strides);
 }
 
-// Checks all but what depends on the queries. Dk: the width of the keys. Throws ShapeError, OptionError, DtypeError
-// naming `operation`.
-ScoreParameters resolve_parameters(const Score& score, std::int64_t Dk, Dtype compute, const char* operation);
+std::string_view name_of(Score::Kind kind);  // "scaled_dot"
 
-// Checks the rest: the queries' width and heads.
-void check_queries(const Score& score, const ScoreParameters& parameters, std::int64_t H, std::int64_t Dq,
-                   std::int64_t Dk, const char* operation);
+// What a score is used for: what its parameters must fit, and what is said where they do not.
+struct ScoreUse {
+  struct Queries {
+    std::int64_t H, Dq;
+  };
+  const char* operation;
+  std::int64_t Hk, Dk;
+  std::optional<Queries> queries;     // absent as long as nobody asks
+  FunctionRef<std::string()> shapes;  // "q [..], k [..], v [..]"; called only where something is refused
+};
+
+// Looks at shapes and dtypes, reads no element. Throws ShapeError, OptionError, DtypeError naming operation and score.
+void check_parameters(const Score& score, Dtype compute, const ScoreUse& use);
+
+// Checks all, the elements too.
+ScoreParameters resolve_parameters(const Score& score, Dtype compute, const ScoreUse& use);
 
 }  // namespace qkv

@@ -226,6 +226,10 @@ void form_queries(const Problem& p, const KeyForm& form, Scoring& scoring) {
   exact = {ScoreWay::Kind::distance, p.q, p.k, p.D, p.group, 1};
 }
 
+ScoreUse use_of(const Problem& p, FunctionRef<std::string()> shapes) {
+  return {p.operation, p.Hk, p.Dk, ScoreUse::Queries{p.H, p.D}, shapes};
+}
+
 }  // namespace
 
 bool reads_keys(const Problem& problem) {
@@ -246,7 +250,8 @@ std::int64_t Scoring::bytes() const {
 }
 
 Scoring make_scoring(const Problem& problem, std::shared_ptr<const KeyForm> form) {
-  check_queries(problem.score, form->parameters, problem.H, problem.D, problem.Dk, problem.operation);
+  const auto shapes = [&] { return problem.shapes(); };
+  check_parameters(problem.score, problem.compute, use_of(problem, shapes));
   Scoring scoring;
   scoring.form = std::move(form);
   scoring.parameters = &scoring.form->parameters;
@@ -271,9 +276,10 @@ Scoring make_scoring(const Problem& problem) {
            : all                ? all_visible(problem.B, problem.Hk, problem.Tk)
                                 : visible_runs(problem);
   }
-  return make_scoring(
-      problem, std::make_shared<const KeyForm>(
-                   make_key_form(problem.k, problem.score, problem.compute, runs, problem.threads, problem.operation)));
+  const auto shapes = [&] { return problem.shapes(); };
+  return make_scoring(problem,
+                      std::make_shared<const KeyForm>(make_key_form(problem.k, problem.score, problem.compute, runs,
+                                                                    problem.threads, use_of(problem, shapes))));
 }
 
 }  // namespace qkv

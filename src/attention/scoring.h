@@ -36,7 +36,8 @@ struct Scoring {
   }
   std::int64_t exact_heads() const;
   std::int64_t max_width() const { return std::max(usual.width, exact.width); }
-  bool heads_differ() const { return parameters->heads > 1; }  // in what is not in q and k
+  // In what scores them besides q and k.
+  bool heads_differ() const { return parameters->heads > 1 && !parameters->matrix; }
   std::int64_t bytes() const;
 
   // What the views above may show.

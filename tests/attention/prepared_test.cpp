@@ -309,6 +309,26 @@ TEST(PreparedErrors, ParametersPerHeadMustFitTheQueries) {
         attend(q, keys);
       },
       {"additive", "[4, 3, 8]"});
+  const Tensor three = random_tensor({3, 8}, 9);  // query heads that cannot share two key heads
+  expect_error<ShapeError>([&] { prepare(k, v, gaussian(three)); },
+                           {"prepare", "gaussian", "sigma [3, 8]", "Hk = 2", "k [2, 2, 9, 8]", "v [2, 2, 9, 5]"});
+}
+
+TEST(PreparedErrors, ShapesAreThoseThatWereGiven) {
+  const Tensor q({6, 8}), k({9, 7}), v({9, 5}), M({8, 7}), wrong({6, 7});
+  expect_error<ShapeError>([&] { attend(q, prepare(k, v, bilinear(wrong))); },
+                           {"attend", "M [6, 7]", "q [6, 8]", "k [9, 7]", "v [9, 5]"});
+  EXPECT_NO_THROW(attend(q, prepare(k, v, bilinear(M))));
+}
+
+// Parameters of no heads are those of no queries; there is nothing to read.
+TEST(Prepared, NoHeadsHaveNoParameters) {
+  const Tensor q({2, 0, 6, 8}), k = random_tensor({2, 2, 9, 8}, 1), v = random_tensor({2, 2, 9, 5}, 2);
+  const Tensor Wq({0, 3, 8}), Wk({0, 3, 8}), w = random_tensor({3}, 3), M({0, 8, 8}), sigma({0, 8});
+  for (const Score& score : {additive(Wq, Wk, w), bilinear(M), gaussian(sigma), laplace(sigma)}) {
+    EXPECT_EQ(attend(q, k, v, {.score = score}).out.shape(), (Shape{2, 0, 6, 5}));
+    EXPECT_EQ(attend(q, prepare(k, v, score)).out.shape(), (Shape{2, 0, 6, 5}));
+  }
 }
 
 }  // namespace

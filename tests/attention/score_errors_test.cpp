@@ -66,7 +66,8 @@ TEST(ScoreErrors, OnlyBilinearAndAdditiveTakeTwoWidths) {
 TEST(ScoreErrors, TheMatrixOfABilinearFormFitsBothWidths) {
   const Right r;
   const View k = claim({2, 2, 9, 7});
-  for (const Shape& shape : {Shape{8}, Shape{7, 8}, Shape{8, 8}, Shape{4, 7, 8}, Shape{2, 8, 7}, Shape{1, 4, 8, 7}}) {
+  for (const Shape& shape :
+       {Shape{8}, Shape{7, 8}, Shape{8, 8}, Shape{4, 7, 8}, Shape{2, 8, 7}, Shape{1, 8, 7}, Shape{1, 4, 8, 7}}) {
     expect_refused<ShapeError>(r.q, k, r.v, {.score = bilinear(claim(shape))},
                                {"bilinear", shape.text(), "[2, 4, 6, 8]", "[2, 2, 9, 7]"});
   }
@@ -88,6 +89,8 @@ TEST(ScoreErrors, TheWeightsOfAnAdditiveScoreFitEachOtherAndBothWidths) {
   refused({2, 3, 8}, {3, 7}, {3});  // heads: neither shared nor H
   refused({3, 8}, {2, 3, 7}, {3});
   refused({3, 8}, {3, 7}, {2, 3});
+  refused({1, 3, 8}, {3, 7}, {3});
+  refused({4, 3, 8}, {2, 3, 7}, {3});
   refused({8}, {3, 7}, {3});  // ranks
   refused({3, 8}, {1, 4, 3, 7}, {3});
   refused({3, 8}, {3, 7}, {});

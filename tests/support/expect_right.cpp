@@ -291,7 +291,7 @@ class Comparison {
       case Weigh::Kind::top_k:
         break;
     }
-    return PartialState::none;
+    return PartialState::answer;
   }
 
   const Attended& got_;
