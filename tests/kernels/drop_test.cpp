@@ -64,6 +64,18 @@ TYPED_TEST(Drop, IsWhatTheRandomBitsSay) {
   });
 }
 
+TYPED_TEST(Drop, BitsThatAreTheThresholdAreKept) {
+  for_every_block(all_lanes<TypeParam>, [](int lanes, int keys) {
+    Dropout<TypeParam> dropout{.lanes = lanes, .rows = lanes, .keys = keys};
+    for (const int j : {0, 1, 16}) {
+      dropout.threshold = random_bits(dropout.row_keys().back(), j);
+      dropout.expect_right();
+      ++dropout.threshold;
+      dropout.expect_right();
+    }
+  });
+}
+
 TYPED_TEST(Drop, CountsKeysFromTheFirstOneModuloTwoToThe32) {
   for_every_block(all_lanes<TypeParam>, [](int lanes, int keys) {
     for (const std::int64_t first_key : {1ll, 192ll, 0x7ffffff0ll, 0xfffffff0ll, 0x1'0000'0000ll, 0x123'4567'89abll}) {
