@@ -143,19 +143,40 @@ void weigh_rows(const WeighArgs<T>& args) {
     args.max[r] = now;
     for (int i = r; i < group; i += lanes) references[i] = reference;
   }
-  for (int i = 0; i < group; i += L) {
-    const auto reference = hn::Load(d, references + i);
-    auto sum = hn::Zero(d), entropy = hn::Zero(d);
-    for (int at = i; at < padded; at += group) {
-      const auto logarithm = bounded_for_exp2(d, hn::Sub(hn::Load(d, args.scores + at), reference));
-      Vec<T> weight[1] = {logarithm};
-      exp2_of_bounded(d, weight);
-      sum = hn::Add(sum, weight[0]);
-      if constexpr (with_entropy) entropy = hn::MulAdd(weight[0], logarithm, entropy);
-      hn::Store(weight[0], d, args.scores + at);
+  // Several vectors of a group at once; see exp2.
+  const auto weigh_vectors = [&]<int some>() {
+    T* scores = args.scores;
+    for (int i = 0; i < group; i += some * L) {
+      Vec<T> reference[some], sum[some], entropy[some];
+      for (int v = 0; v < some; ++v) {
+        reference[v] = hn::Load(d, references + i + v * L);
+        sum[v] = entropy[v] = hn::Zero(d);
+      }
+      for (int at = i; at < padded; at += group) {
+        Vec<T> weight[some], logarithm[some];
+        for (int v = 0; v < some; ++v) {
+          weight[v] = logarithm[v] = bounded_for_exp2(d, hn::Sub(hn::Load(d, scores + at + v * L), reference[v]));
+        }
+        exp2_of_bounded(d, weight);
+        for (int v = 0; v < some; ++v) {
+          sum[v] = hn::Add(sum[v], weight[v]);
+          if constexpr (with_entropy) entropy[v] = hn::MulAdd(weight[v], logarithm[v], entropy[v]);
+          hn::Store(weight[v], d, scores + at + v * L);
+        }
+      }
+      for (int v = 0; v < some; ++v) {
+        hn::Store(sum[v], d, partial + i + v * L);
+        if constexpr (with_entropy) hn::Store(entropy[v], d, entropies + i + v * L);
+      }
     }
-    hn::Store(sum, d, partial + i);
-    if constexpr (with_entropy) hn::Store(entropy, d, entropies + i);
+  };
+  // A group is 1, 2, 4 or more vectors.
+  if (group >= 4 * L) {
+    weigh_vectors.template operator()<4>();
+  } else if (group == 2 * L) {
+    weigh_vectors.template operator()<2>();
+  } else {
+    weigh_vectors.template operator()<1>();
   }
   for (int r = 0; r < lanes; ++r) {
     args.sum[r] = args.sum[r] * args.rescale[r] + folded(partial, lanes, r);
