@@ -76,9 +76,11 @@ TEST(Merge, GivesTheAnswerOverAllKeys) {
             EXPECT_EQ(static_cast<bool>(merged.state), static_cast<bool>(whole.state));
             EXPECT_EQ(static_cast<bool>(merged.index), static_cast<bool>(whole.index));
             EXPECT_EQ(static_cast<bool>(merged.lse), whole.state_kind == PartialState::log_sum);
-            expect_near(merged.out, whole.out, scale);
             if (whole.state) expect_near(merged.state, whole.state, scale);
-            if (whole.index) {
+            // The last bits of a gaussian depend on which keys are there: twins in different parts do not tie.
+            const bool twins_tie = score != Score::Kind::gaussian || weigh.kind != Weigh::Kind::hard;
+            if (twins_tie) expect_near(merged.out, whole.out, scale);
+            if (twins_tie && whole.index) {
               EXPECT_TRUE(same_bits(merged.index, whole.index));
             }
             if (merged.lse) expect_near(merged.lse, whole.state, 1);

@@ -108,7 +108,7 @@ TEST(Prepared, OwnsOnlyWhatItComputed) {
   const Tensor k = random_tensor({2, 2, 90, 8}, 1), v = random_tensor({2, 2, 90, 5}, 2);
   const Tensor Wq = random_tensor({12, 8}, 3), Wk = random_tensor({12, 8}, 4), w = random_tensor({12}, 5);
   EXPECT_EQ(prepare(k, v, dot()).bytes(), 0);
-  EXPECT_EQ(prepare(k, v, laplace()).bytes(), 0);
+  EXPECT_LE(prepare(k, v, laplace()).bytes(), 8) << "the bandwidth";
   EXPECT_GE(prepare(k, v, additive(Wq, Wk, w)).bytes(), 2 * 2 * 90 * 12 * 4);
   EXPECT_GT(prepare(k, v, gaussian()).bytes(), 0);
 }
@@ -194,6 +194,8 @@ TEST(Prepared, PoisonReachesThoseWhoSeeItAndNobodyElse) {
   on_every_isa([] {
     for (const Score::Kind score : all_score_kinds) {
       for (const Poison& poison : {poisons[0], poisons[4], poisons[5]}) {
+        // See ScorePoison.AnInfiniteKeyOfAGaussianIsNothingOrNan.
+        if (score == Score::Kind::gaussian && poison.bits == poisons[5].bits) continue;
         for (const std::int64_t row : {0, 17, 39}) {
           Case c{.B = 2,
                  .H = 2,
@@ -274,7 +276,7 @@ TEST(PreparedErrors, TheScoreIsThatOfTheKeys) {
   const Tensor x = random_tensor({6, 8}, 1);
   const Prepared keys = prepare(x, x, cosine());
   for (const Score& score : {cosine(), dot(), gaussian()}) {
-    expect_error<OptionError>([&] { attend(x, keys, {.score = score}); }, {"attend", "score", "prepared"});
+    expect_error<OptionError>([&] { attend(x, keys, {.score = score}); }, {"attend", "options.score"});
   }
 }
 
@@ -290,7 +292,7 @@ TEST(PreparedErrors, WhatDoesNotFitIsRefused) {
   const Tensor doubles({2, 2, 9, 5}, Dtype::float64), integers({2, 2, 9, 8}, Dtype::int64);
   expect_error<DtypeError>([&] { prepare(k, doubles); }, {"prepare", "float64"});
   expect_error<DtypeError>([&] { prepare(integers, v); }, {"prepare", "int64"});
-  expect_error<OptionError>([&] { prepare(k, v, gaussian(-1)); }, {"prepare", "sigma"});
+  expect_error<OptionError>([&] { prepare(k, v, gaussian(-1)); }, {"prepare", "bandwidth"});
   const Tensor Wq = random_tensor({3, 8}, 6), Wk = random_tensor({3, 7}, 7), w = random_tensor({3}, 8);
   expect_error<ShapeError>([&] { prepare(k, v, additive(Wq, Wk, w)); }, {"prepare", "additive", "[3, 7]"});
   const Tensor three = Tensor::of<std::int64_t>({1, 2, 3}, {3}), ten = Tensor::of<std::int64_t>({3, 10}, {2});
@@ -308,7 +310,7 @@ TEST(PreparedErrors, ParametersPerHeadMustFitTheQueries) {
         const Prepared keys = prepare(k, v, additive(Wq, Wk, w));
         attend(q, keys);
       },
-      {"additive", "[4, 3, 8]"});
+      {"4 heads", "6"});
 }
 
 }  // namespace
