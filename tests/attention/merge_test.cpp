@@ -77,10 +77,10 @@ TEST(Merge, GivesTheAnswerOverAllKeys) {
             EXPECT_EQ(static_cast<bool>(merged.index), static_cast<bool>(whole.index));
             EXPECT_EQ(static_cast<bool>(merged.lse), whole.state_kind == PartialState::log_sum);
             if (whole.state) expect_near(merged.state, whole.state, scale);
-            // The last bits of a gaussian depend on which keys are there: twins in different parts do not tie.
-            const bool twins_tie = score != Score::Kind::gaussian || weigh.kind != Weigh::Kind::hard;
-            if (twins_tie) expect_near(merged.out, whole.out, scale);
-            if (twins_tie && whole.index) {
+            // A gaussian's parts have centres of their own, and round differently: near ties may fall either way.
+            const bool may_flip = score == Score::Kind::gaussian && weigh.kind == Weigh::Kind::hard;
+            if (!may_flip) expect_near(merged.out, whole.out, scale);
+            if (whole.index && !may_flip) {
               EXPECT_TRUE(same_bits(merged.index, whole.index));
             }
             if (merged.lse) expect_near(merged.lse, whole.state, 1);
