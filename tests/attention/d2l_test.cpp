@@ -1,6 +1,7 @@
 // attention/d2l_test.cpp: what Dive into Deep Learning computes in its chapter on attention, by its own formulas,
 // written out here in double precision (S15).
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -109,12 +110,12 @@ TEST(D2l, MaskedSoftmaxOfNothingIsUniform) {
 // Its example: queries (2, 1, 2), keys (2, 10, 2), values (2, 10, 4), valid_lens (2, 6).
 TEST(D2l, ScaledDotProductAttention) {
   const Tensor q = random_tensor({2, 1, 2}, 1), k = random_tensor({2, 10, 2}, 2), v = random_tensor({2, 10, 4}, 3);
-  for (const auto& [first, second] : {std::pair<std::int64_t, std::int64_t>{2, 6}, {0, 10}}) {
-    const Tensor lens = Tensor::of<std::int64_t>({first, second}, {2});
+  for (const std::array<std::int64_t, 2>& valid : {std::array<std::int64_t, 2>{2, 6}, {0, 10}}) {
+    const Tensor lens = Tensor::of<std::int64_t>({valid[0], valid[1]}, {2});
     on_every_isa([&] {
       expect_close(attend(q, k, v, {.mask = lengths(lens), .on_empty = OnEmpty::uniform}).out,
-                   {d2l_dot_product(matrix(q, 0), matrix(k, 0), matrix(v, 0), first),
-                    d2l_dot_product(matrix(q, 1), matrix(k, 1), matrix(v, 1), second)});
+                   {d2l_dot_product(matrix(q, 0), matrix(k, 0), matrix(v, 0), valid[0]),
+                    d2l_dot_product(matrix(q, 1), matrix(k, 1), matrix(v, 1), valid[1])});
     });
   }
 }

@@ -69,10 +69,10 @@ TEST(ScoreErrors, TheMatrixOfABilinearFormFitsBothWidths) {
   for (const Shape& shape :
        {Shape{8}, Shape{7, 8}, Shape{8, 8}, Shape{4, 7, 8}, Shape{2, 8, 7}, Shape{1, 8, 7}, Shape{1, 4, 8, 7}}) {
     expect_refused<ShapeError>(r.q, k, r.v, {.score = bilinear(claim(shape))},
-                               {"bilinear", shape.text(), "[2, 4, 6, 8]", "[2, 2, 9, 7]"});
+                               {"M", shape.text(), "[2, 4, 6, 8]", "[2, 2, 9, 7]"});
   }
-  expect_refused<ShapeError>(r.q, k, r.v, {.score = bilinear(View())}, {"bilinear"});
-  expect_refused<DtypeError>(r.q, k, r.v, {.score = bilinear(claim({8, 7}, Dtype::int32))}, {"bilinear", "int32"});
+  expect_refused<ShapeError>(r.q, k, r.v, {.score = bilinear(View())}, {"M"});
+  expect_refused<DtypeError>(r.q, k, r.v, {.score = bilinear(claim({8, 7}, Dtype::int32))}, {"M", "int32"});
 }
 
 TEST(ScoreErrors, TheWeightsOfAnAdditiveScoreFitEachOtherAndBothWidths) {
@@ -80,7 +80,7 @@ TEST(ScoreErrors, TheWeightsOfAnAdditiveScoreFitEachOtherAndBothWidths) {
   const View k = claim({2, 2, 9, 7});
   const auto refused = [&](const Shape& Wq, const Shape& Wk, const Shape& w) {
     expect_refused<ShapeError>(r.q, k, r.v, {.score = additive(claim(Wq), claim(Wk), claim(w))},
-                               {"additive", Wq.text(), Wk.text(), w.text()});
+                               {Wq.text(), Wk.text(), w.text()});
   };
   refused({3, 7}, {3, 7}, {3});  // Wq is not Dq wide
   refused({3, 8}, {3, 8}, {3});  // Wk is not Dk wide
@@ -94,16 +94,16 @@ TEST(ScoreErrors, TheWeightsOfAnAdditiveScoreFitEachOtherAndBothWidths) {
   refused({8}, {3, 7}, {3});  // ranks
   refused({3, 8}, {1, 4, 3, 7}, {3});
   refused({3, 8}, {3, 7}, {});
-  expect_refused<ShapeError>(r.q, k, r.v, {.score = additive(View(), claim({3, 7}), claim({3}))}, {"additive"});
+  expect_refused<ShapeError>(r.q, k, r.v, {.score = additive(View(), claim({3, 7}), claim({3}))}, {"Wq"});
   expect_refused<DtypeError>(r.q, k, r.v, {.score = additive(claim({3, 8}), claim({3, 7}, Dtype::boolean), claim({3}))},
-                             {"additive", "boolean"});
+                             {"Wk", "boolean"});
 }
 
 TEST(ScoreErrors, ABandwidthIsPositive) {
   for (const double sigma : {0.0, -1.0, infinity, std::nan("")}) {
     for (const Score& score :
          {gaussian(sigma), laplace(sigma), boxcar(sigma), triangular(sigma), epanechnikov(sigma)}) {
-      expect_refused<OptionError>({.score = score}, {"sigma"});
+      expect_refused<OptionError>({.score = score}, {"bandwidth"});
     }
   }
   for (const float sigma : {0.0f, -1.0f, static_cast<float>(infinity), std::nanf("")}) {
@@ -111,17 +111,17 @@ TEST(ScoreErrors, ABandwidthIsPositive) {
     for (const Tensor* array : {&one, &some}) {
       for (const Score& score : {gaussian(*array), laplace(*array), boxcar(*array)}) {
         const Right r;
-        expect_error<OptionError>([&] { attend(r.q, r.k, r.v, {.score = score}); }, {"attend", "sigma"});
+        expect_error<OptionError>([&] { attend(r.q, r.k, r.v, {.score = score}); }, {"attend", "bandwidth"});
       }
     }
   }
 }
 
 TEST(ScoreErrors, ABandwidthHasOneOfFourShapes) {
-  for (const Shape& shape : {Shape{}, Shape{7}, Shape{4}, Shape{2, 8}, Shape{4, 7}, Shape{1, 8}, Shape{1, 4, 8}}) {
-    expect_refused<ShapeError>({.score = gaussian(claim(shape))}, {"sigma", shape.text(), "D = 8", "H = 4"});
+  for (const Shape& shape : {Shape{}, Shape{7}, Shape{4}, Shape{2, 8}, Shape{4, 7}, Shape{1, 4, 8}}) {
+    expect_refused<ShapeError>({.score = gaussian(claim(shape))}, {"bandwidth", shape.text(), "D = 8"});
   }
-  expect_refused<DtypeError>({.score = laplace(claim({8}, Dtype::int64))}, {"sigma", "int64"});
+  expect_refused<DtypeError>({.score = laplace(claim({8}, Dtype::int64))}, {"bandwidth", "int64"});
 }
 
 TEST(ScoreErrors, YourFunctionMustTakeTheTypeOfTheComputation) {
@@ -148,9 +148,9 @@ TEST(WeighErrors, AMinimumIsANumber) { expect_refused<OptionError>({.weigh = har
 
 TEST(WeighErrors, SomeWeighingsHaveNoLogSumAndNoEntropy) {
   for (const Weigh& weigh : {raw(), hard(), uniform()}) {
-    expect_refused<OptionError>({.weigh = weigh, .want_lse = true}, {"lse"});
+    expect_refused<OptionError>({.weigh = weigh, .want_lse = true}, {"log-sum-exp"});
     expect_refused<OptionError>({.weigh = weigh, .want_entropy = true}, {"entropy"});
-    expect_refused<OptionError>({.weigh = weigh, .want_effective = true}, {"effective"});
+    expect_refused<OptionError>({.weigh = weigh, .want_effective = true}, {"entropy"});
   }
 }
 

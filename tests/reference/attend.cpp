@@ -104,8 +104,9 @@ T Attention<T>::drop(T weight, std::int64_t b, std::int64_t h, std::int64_t i, s
 
 template <class T>
 Row<T> Attention<T>::row(std::int64_t b, std::int64_t h, std::int64_t i) const {
-  const auto [B, H, Hk, Tq, Tk, D, Dv] = extents_;
-  const T* v = v_.data() + (b * Hk + h / (H / Hk)) * Tk * Dv;
+  const std::int64_t Tk = extents_.Tk, Dv = extents_.Dv;
+  const std::int64_t key_head = h / (extents_.H / extents_.Hk);
+  const T* v = v_.data() + (b * extents_.Hk + key_head) * Tk * Dv;
   Row<T> row;
 
   // score, scale
