@@ -121,7 +121,7 @@ void Selection<T>::guess_thresholds(int p, const Panel& panel, const T* scores, 
     if (*row(p, r).count != 0) return;
   }
   if (groups > most_guessed || size < 2) return;
-  T* highest = w_.row_max;  // of one group
+  T* highest = w_.factors;  // of one group; not needed until the block is pooled
   for (int group = 0; group < groups; ++group) {
     const T* from = scores + group * size * lanes;
     std::copy_n(from, lanes, highest);

@@ -401,7 +401,7 @@ TEST(CacheErrors, AppendThatThrowsLeavesItUnchanged) {
 TEST(CacheErrors, WhatMakesNoSenseIsRefused) {
   expect_error<ShapeError>([] { Cache(-1, 1, 5, 3); }, {"Cache", "-1"});
   expect_error<DtypeError>([] { Cache(1, 1, 5, 3, {.dtype = Dtype::int32}); }, {"Cache", "int32"});
-  expect_error<ShapeError>([] { Cache(1, 1, 5, 3, {.capacity = -1}); }, {"Cache", "capacity", "-1"});
+  expect_error<OptionError>([] { Cache(1, 1, 5, 3, {.capacity = -1}); }, {"Cache", "capacity", "-1"});
   const Tensor Wq = random_tensor({3, 5}, 1), Wk = random_tensor({3, 5}, 2), w = random_tensor({3}, 3);
   for (const Score& score : {cosine(), gaussian(), additive(Wq, Wk, w)}) {
     for (const Dtype dtype : {Dtype::float16, Dtype::bfloat16}) {
@@ -411,6 +411,8 @@ TEST(CacheErrors, WhatMakesNoSenseIsRefused) {
   Cache cache(1, 1, 5, 3);
   const Tensor q = random_tensor({1, 1, 4, 5}, 1), narrow({1, 1, 4, 4}), two({2, 1, 4, 5});
   expect_error<OptionError>([&] { attend(q, cache, {.score = dot()}); }, {"attend", "options.score"});
+  // Of a cache, the mean of all values would be one of room that it does not use.
+  expect_error<OptionError>([&] { attend(q, cache, {.on_empty = OnEmpty::uniform}); }, {"attend", "on_empty"});
   expect_error<ShapeError>([&] { attend(narrow, cache); }, {"attend", "[1, 1, 4, 4]"});
   expect_error<ShapeError>([&] { attend(two, cache); }, {"attend", "[2, 1, 4, 5]"});
 }

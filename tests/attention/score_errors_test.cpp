@@ -103,7 +103,7 @@ TEST(ScoreErrors, ABandwidthIsPositive) {
   for (const double sigma : {0.0, -1.0, infinity, std::nan("")}) {
     for (const Score& score :
          {gaussian(sigma), laplace(sigma), boxcar(sigma), triangular(sigma), epanechnikov(sigma)}) {
-      expect_refused<OptionError>({.score = score}, {"bandwidth"});
+      expect_refused<OptionError>({.score = score}, {"sigma"});
     }
   }
   for (const float sigma : {0.0f, -1.0f, static_cast<float>(infinity), std::nanf("")}) {
@@ -111,7 +111,7 @@ TEST(ScoreErrors, ABandwidthIsPositive) {
     for (const Tensor* array : {&one, &some}) {
       for (const Score& score : {gaussian(*array), laplace(*array), boxcar(*array)}) {
         const Right r;
-        expect_error<OptionError>([&] { attend(r.q, r.k, r.v, {.score = score}); }, {"attend", "bandwidth"});
+        expect_error<OptionError>([&] { attend(r.q, r.k, r.v, {.score = score}); }, {"attend", "sigma"});
       }
     }
   }
@@ -119,9 +119,9 @@ TEST(ScoreErrors, ABandwidthIsPositive) {
 
 TEST(ScoreErrors, ABandwidthHasOneOfFourShapes) {
   for (const Shape& shape : {Shape{}, Shape{7}, Shape{4}, Shape{2, 8}, Shape{4, 7}, Shape{1, 4, 8}}) {
-    expect_refused<ShapeError>({.score = gaussian(claim(shape))}, {"bandwidth", shape.text(), "D = 8"});
+    expect_refused<ShapeError>({.score = gaussian(claim(shape))}, {"sigma", shape.text(), "D = 8"});
   }
-  expect_refused<DtypeError>({.score = laplace(claim({8}, Dtype::int64))}, {"bandwidth", "int64"});
+  expect_refused<DtypeError>({.score = laplace(claim({8}, Dtype::int64))}, {"sigma", "int64"});
 }
 
 TEST(ScoreErrors, YourFunctionMustTakeTheTypeOfTheComputation) {
@@ -150,7 +150,7 @@ TEST(WeighErrors, SomeWeighingsHaveNoLogSumAndNoEntropy) {
   for (const Weigh& weigh : {raw(), hard(), uniform()}) {
     expect_refused<OptionError>({.weigh = weigh, .want_lse = true}, {"log-sum-exp"});
     expect_refused<OptionError>({.weigh = weigh, .want_entropy = true}, {"entropy"});
-    expect_refused<OptionError>({.weigh = weigh, .want_effective = true}, {"entropy"});
+    expect_refused<OptionError>({.weigh = weigh, .want_effective = true}, {"effective"});
   }
 }
 
