@@ -174,7 +174,7 @@ struct Cache::Parts {
     for (std::int64_t b = 0; b < B; ++b) {
       const std::int64_t count = counts[static_cast<std::size_t>(b)], at = length(b);
       for (std::int64_t h = 0; h < keys.heads(); ++h)
-        append_rows(makes_keys(options.score) ? more.keys : k, b, h, count, keys, at);
+        append_rows(makes_keys(options.score) ? View(more.keys) : k, b, h, count, keys, at);
       for (std::int64_t h = 0; h < Hk; ++h) append_rows(v, b, h, count, values, at);
       for (std::int64_t h = 0; keeps_given() && h < Hk; ++h) append_rows(k, b, h, count, given, at);
       length(b) += count;

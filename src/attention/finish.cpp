@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <span>
 #include <vector>
 
 #include <qkv/error.h>
@@ -88,7 +89,9 @@ typename Finish<T>::RowKind Finish<T>::kind_of(RowBest<T>& best, bool started, c
     const std::int64_t first = started && !weighing.compact ? sight_.first_seen(row) : -1;
     if (first < 0) return RowKind::empty;
     if (!weighing.hard) return RowKind::nan;
-    best.add(-infinity<T>, first);
+    best.scores[0] = -infinity<T>;
+    best.indices[0] = first;
+    *best.count = 1;
   }
   const bool below = weighing.minimum && static_cast<double>(best.scores[0]) < *weighing.minimum;
   return below ? RowKind::empty : RowKind::regular;
@@ -365,7 +368,19 @@ template <class T>
 void Finish<T>::write_pairs(const GroupOf& group, const T* max, const T* sum) {
   if (results_.scores) write_scores(group);
   if (problem_.weighing.family == Family::selection) return;
-  if (results_.weights || results_.row_weights || (results_.mass && strategy_.decode)) write_weights(group, max, sum);
+  const bool all = results_.weights || (results_.mass && strategy_.decode);
+  if (all || (results_.row_weights && chosen_rows(group))) write_weights(group, max, sum);
+}
+
+// Whether rows of the group were chosen.
+template <class T>
+bool Finish<T>::chosen_rows(const GroupOf& group) const {
+  const auto panels =
+      std::span(strategy_.panels).subspan(static_cast<std::size_t>(group.group * strategy_.group_panels));
+  const auto count = std::min(panels.size(), static_cast<std::size_t>(strategy_.group_panels));
+  const std::int64_t first = panels[0].first_query, last = panels[count - 1].first_query + panels[count - 1].queries;
+  return std::any_of(problem_.want_rows.begin(), problem_.want_rows.end(),
+                     [&](std::int64_t row) { return strategy_.decode || (row >= first && row < last); });
 }
 
 template <class T>

@@ -27,7 +27,8 @@ struct PanelResult {
 
   RowBest<T> best_of(int r) const {
     if (best.room == 0) return best;
-    return {best.scores + r * best.room, best.indices + r * best.room, best.count + r, best.room};
+    const std::int64_t at = r * RowBest<T>::slots(best.room);
+    return {best.scores + at, best.indices + at, best.count + r, best.room};
   }
   RowOf row(int r) const {
     return {batch, head + panel.first_head + r / panel.queries, panel.first_query + r % panel.queries};
@@ -82,6 +83,7 @@ class Finish {
   void fill_row(const MutableView& view, const RowOf& row, std::int64_t at, T value) const;
   template <class Each>
   void for_each_weights_row(const RowOf& row, Each each) const;
+  bool chosen_rows(const GroupOf& group) const;
   void write_scores(const GroupOf& group);
   void write_weights(const GroupOf& group, const T* max, const T* sum);
   void add_to_mass(const RowOf& row, std::int64_t key, T weight) const;

@@ -163,7 +163,7 @@ class Forward {
     std::size_t bytes;
   };
   Partial partial_layout(std::byte* memory) const {
-    const std::int64_t rows = s_.group_panels * s_.max_lanes, kept = problem_.weighing.kept;
+    const std::int64_t rows = s_.group_panels * s_.max_lanes, kept = RowBest<T>::slots(problem_.weighing.kept);
     std::size_t used = 0;
     const auto take = [&](std::int64_t count, std::size_t size) {
       std::byte* at = memory == nullptr ? nullptr : memory + used;
@@ -201,9 +201,9 @@ class Forward {
     std::copy_n(w.sum, rows, to.sum);
     std::copy_n(w.sums, s_.group_panels * w.panel_sums, to.sums);
     if (w.entropy != nullptr) std::copy_n(w.entropy, rows, to.entropy);
-    if (const std::int64_t kept = problem_.weighing.kept; kept > 0) {
-      std::copy_n(w.best_scores, rows * kept, to.best_scores);
-      std::copy_n(w.best_indices, rows * kept, to.best_indices);
+    if (problem_.weighing.kept > 0) {
+      std::copy_n(w.best_scores, rows * w.best_slots, to.best_scores);
+      std::copy_n(w.best_indices, rows * w.best_slots, to.best_indices);
       std::copy_n(w.best_counts, rows, to.best_counts);
     }
   }
@@ -290,7 +290,7 @@ class Forward {
   }
 
   void merge_best(std::int64_t group, std::int64_t at, RowBest<T> best) const {
-    const std::int64_t kept = problem_.weighing.kept;
+    const std::int64_t kept = RowBest<T>::slots(problem_.weighing.kept);
     for (std::int64_t chunk = 0; chunk < s_.chunks; ++chunk) {
       const Partial from = partial(group, chunk);
       if (from.best_counts[at] < 0) *best.count = -1;

@@ -30,7 +30,7 @@ class Former {
     const bool cosine = form_.score.kind == Score::Kind::cosine;
     const bool gaussian = form_.score.kind == Score::Kind::gaussian;
     const std::int64_t width = additive ? form_.parameters.hidden_width() : gaussian ? D + 2 : D;
-    form_.keys = Tensor(Shape{B, form_.heads, k_.extent(2), width}, form_.compute);
+    form_.keys = FormTensor(Shape{B, form_.heads, k_.extent(2), width}, form_.compute);
     form_.largest.assign(static_cast<std::size_t>(B * form_.heads), 0);
     if (gaussian && new_centres) form_.centres = Tensor(Shape{B, form_.heads, D}, form_.compute);
     for (std::int64_t h = 0; additive && h < form_.parameters.key_weights.shape()[0]; ++h) {
@@ -38,6 +38,7 @@ class Former {
     }
     parallel_for(B * form_.heads, threads_, [&](std::int64_t i) {
       const std::int64_t b = i / form_.heads, h = i % form_.heads;
+      clear_unseen(b, h);
       if (additive) return project(b, h);
       if (gaussian && new_centres) find_centre(b, h);
       cosine ? normalize(b, h) : centre(b, h);
@@ -56,6 +57,20 @@ class Former {
   }
   T* centre_of(std::int64_t b, std::int64_t h) const {
     return form_.centres.view().as<T>() + (b * form_.heads + h) * k_.extent(3);
+  }
+
+  // Keys that nobody sees are zeros.
+  void clear_unseen(std::int64_t b, std::int64_t h) const {
+    const std::int64_t width = form_.keys.shape()[3];
+    std::int64_t next = 0;
+    const auto clear_until = [&](std::int64_t key) {
+      std::fill(keys(b, h) + next * width, keys(b, h) + key * width, T(0));
+    };
+    for (const KeyRange& run : runs(b, h)) {
+      clear_until(run.first);
+      next = run.last;
+    }
+    clear_until(k_.extent(2));
   }
 
   // Calls each(key, row of T) for visible keys, every step-th.
@@ -157,9 +172,7 @@ bool makes_keys(const Score& score) {
 
 std::int64_t KeyForm::key_bytes() const {
   auto bytes = static_cast<std::int64_t>(largest.size() * sizeof(double));
-  for (const Tensor* tensor : {&keys, &centres}) {
-    bytes += tensor->elements() * static_cast<std::int64_t>(size_of(tensor->dtype()));
-  }
+  bytes += keys.bytes() + centres.elements() * static_cast<std::int64_t>(size_of(centres.dtype()));
   return bytes;
 }
 

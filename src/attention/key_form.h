@@ -8,6 +8,7 @@
 #include <qkv/score.h>
 #include <qkv/tensor.h>
 
+#include "attention/form_tensor.h"
 #include "attention/score_parameters.h"
 #include "attention/visible.h"
 
@@ -29,7 +30,7 @@ struct KeyForm {
   // One per query head, or one: bilinear's M, additive's Wq^T.
   std::vector<PackedMatrix> query_matrices;
 
-  Tensor keys;             // [B, heads, Tk, width]; absent where keys are taken as they are
+  FormTensor keys;         // [B, heads, Tk, width]; absent where keys are taken as they are
   View shown;              // those that are asked: these, or a cache's
   std::int64_t heads = 0;  // Hk, or H where what is made of them differs by query head
   Tensor centres;          // gaussian: [B, heads, D]

@@ -26,7 +26,7 @@ class Former {
  public:
   Former(const Problem& problem, const KeyForm& form, Scoring& scoring)
       : p_(problem), form_(form), scoring_(scoring), width_(scoring.usual.width) {
-    scoring_.queries = Tensor(Shape{p_.B, p_.H, p_.Tq, width_}, p_.compute);
+    scoring_.queries = FormTensor(Shape{p_.B, p_.H, p_.Tq, width_}, p_.compute);
     queries_ = scoring_.queries.view().as<T>();
   }
 
@@ -92,7 +92,7 @@ class Former {
   void recover_projections() {
     const std::int64_t heads = form_.heads;
     const View& keys = form_.shown;
-    scoring_.projections = Tensor(keys.shape(), p_.compute);
+    scoring_.projections = FormTensor(keys.shape(), p_.compute);
     T* to = scoring_.projections.view().as<T>();
     for (std::int64_t i = 0; i < p_.B * heads; ++i) {
       if (!needs_exact(i / heads, i % heads * (p_.H / heads))) continue;
@@ -241,13 +241,7 @@ std::int64_t Scoring::exact_heads() const {
   return std::count(needs_exact.begin(), needs_exact.end(), std::uint8_t{1});
 }
 
-std::int64_t Scoring::bytes() const {
-  std::int64_t bytes = form->bytes();
-  for (const Tensor* tensor : {&queries, &projections}) {
-    bytes += tensor->elements() * static_cast<std::int64_t>(size_of(tensor->dtype()));
-  }
-  return bytes;
-}
+std::int64_t Scoring::bytes() const { return form->bytes() + queries.bytes() + projections.bytes(); }
 
 Scoring make_scoring(const Problem& problem, std::shared_ptr<const KeyForm> form) {
   const auto shapes = [&] { return problem.shapes(); };

@@ -42,7 +42,7 @@ struct Scoring {
 
   // What the views above may show.
   std::shared_ptr<const KeyForm> form;
-  Tensor queries, projections;
+  FormTensor queries, projections;
 };
 
 // Whether keys have any say.

@@ -16,7 +16,7 @@ template <class T>
 constexpr T infinity = std::numeric_limits<T>::infinity();
 
 // Keys that are compared with the same thresholds: few, as thresholds rise quickly at first.
-constexpr int keys_at_once = 32;
+constexpr int keys_at_once = 64;
 
 // At most so many best scores per row have their first thresholds guessed: see guess_thresholds.
 constexpr std::int64_t most_guessed = 64;
@@ -33,24 +33,23 @@ void RowBest<T>::add(T score, std::int64_t index) {
   room <= few ? insert(score, index) : add_to_heap(score, index);
 }
 
-// Down the list, the worse of two moves on: no branch that would be guessed wrongly.
+// Keys come in rising order, so a score goes behind its equals. First its place is counted, then all behind it move. A
+// fixed number of steps, none of which waits for another: no branch that would be guessed wrongly.
 template <class T>
 void RowBest<T>::insert(T score, std::int64_t index) {
-  const std::int32_t held = *count;
-  if (held < room) {
-    scores[held] = -infinity<T>;
-    indices[held] = std::numeric_limits<std::int64_t>::max();
-    *count = held + 1;
+  T old_scores[few];
+  std::int64_t old_indices[few];
+  for (int i = 0; i < few; ++i) old_scores[i] = scores[i];
+  for (int i = 0; i < few; ++i) old_indices[i] = indices[i];
+  std::int32_t place = 0;
+  for (int i = 0; i < few; ++i) place += old_scores[i] >= score ? 1 : 0;
+  for (int i = 1; i < few; ++i) scores[i] = i > place ? old_scores[i - 1] : old_scores[i];
+  for (int i = 1; i < few; ++i) indices[i] = i > place ? old_indices[i - 1] : old_indices[i];
+  if (place < few) {
+    scores[place] = score;
+    indices[place] = index;
   }
-  for (std::int32_t i = 0; i < *count; ++i) {
-    const T other = scores[i];
-    const std::int64_t other_index = indices[i];
-    const bool better = (score > other) | ((score == other) & (index < other_index));
-    scores[i] = better ? score : other;
-    indices[i] = better ? index : other_index;
-    score = better ? other : score;
-    index = better ? other_index : index;
-  }
+  *count += *count < room ? 1 : 0;
 }
 
 template <class T>
@@ -99,6 +98,7 @@ template <class T>
 void Selection<T>::begin(int panels) {
   const std::int64_t rows = panels * strategy_.max_lanes;
   std::fill_n(w_.best_counts, rows, 0);
+  std::fill_n(w_.best_scores, rows * w_.best_slots, -infinity<T>);
   std::fill_n(w_.thresholds, rows, -infinity<T>);
 }
 
@@ -106,7 +106,7 @@ template <class T>
 RowBest<T> Selection<T>::row(int p, int r) const {
   const std::int64_t at = p * strategy_.max_lanes + r, room = problem_.weighing.kept;
   if (room == 0) return {nullptr, nullptr, nullptr, 0};
-  return {w_.best_scores + at * room, w_.best_indices + at * room, w_.best_counts + at, room};
+  return {w_.best_scores + at * w_.best_slots, w_.best_indices + at * w_.best_slots, w_.best_counts + at, room};
 }
 
 // In the first block, almost every score is among the best so far. Of as many groups of keys as scores are kept, each

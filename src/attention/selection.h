@@ -1,6 +1,7 @@
 // attention/selection.h: the best scores of each row, and where they were.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "attention/problem.h"
@@ -18,13 +19,16 @@ struct RowBest {
   std::int32_t* count;  // -1: a score was NaN, and so is the row
   std::int64_t room;
 
+  static constexpr int few = 8;
+  // Places that arrays have for so many kept; those behind a short list hold -inf.
+  static constexpr std::int64_t slots(std::int64_t kept) { return std::max<std::int64_t>(kept, few); }
+
   bool is_nan() const { return *count < 0; }
   T worst() const { return scores[room <= few ? *count - 1 : 0]; }
   void add(T score, std::int64_t index);
   void sort();  // by falling score, earlier keys first among equals; no longer a heap
 
  private:
-  static constexpr std::int64_t few = 24;
   void insert(T score, std::int64_t index);
   void add_to_heap(T score, std::int64_t index);
 };

@@ -34,8 +34,9 @@ struct Workspace {
     }
     hidden = take<T>(s.scoring->parameters->hidden_width());
     if (weighing.kept > 0) {
-      best_scores = take<T>(group * lanes * weighing.kept);
-      best_indices = take<std::int64_t>(group * lanes * weighing.kept);
+      best_slots = std::max<std::int64_t>(weighing.kept, 8);  // see RowBest::slots
+      best_scores = take<T>(group * lanes * best_slots);
+      best_indices = take<std::int64_t>(group * lanes * best_slots);
       best_counts = take<std::int32_t>(group * lanes);
       thresholds = take<T>(group * lanes);
       places = take<std::int32_t>(block * lanes);
@@ -87,6 +88,7 @@ struct Workspace {
   T* hidden;                 // additive's weights, in the unit of scores
   T* best_scores = nullptr;  // per panel and row: see Selection
   std::int64_t* best_indices = nullptr;
+  std::int64_t best_slots = 0;
   std::int32_t *best_counts = nullptr, *places = nullptr;
   T* thresholds = nullptr;
   std::uint64_t* row_keys = nullptr;  // of the panel in hand: see kernels::DropArgs

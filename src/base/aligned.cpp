@@ -3,11 +3,13 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <new>
+#include <vector>
 
 namespace qkv {
 namespace {
@@ -48,7 +50,61 @@ void* allocate_huge(std::size_t bytes) {
   return memory;
 }
 
+// What a thread keeps of the memory of its calls: few pieces, none of them huge.
+struct Kept {
+  static constexpr std::size_t most = 4;
+  static constexpr std::size_t largest = std::size_t{64} << 20;
+
+  struct Piece {
+    void* memory;
+    std::size_t bytes;
+  };
+  std::vector<Piece> pieces;
+
+  ~Kept() {
+    for (const Piece& piece : pieces) free_aligned(piece.memory);
+    ended = true;
+  }
+  static thread_local bool ended;  // what is given back after it is freed
+};
+thread_local bool Kept::ended = false;
+
+Kept& kept() {
+  thread_local Kept pieces;
+  return pieces;
+}
+
 }  // namespace
+
+Reused::Reused(std::size_t bytes) {
+  auto& pieces = kept().pieces;
+  const auto fits = std::find_if(pieces.begin(), pieces.end(), [&](const Kept::Piece& p) { return p.bytes >= bytes; });
+  if (fits != pieces.end()) {
+    memory_ = fits->memory;
+    bytes_ = fits->bytes;
+    pieces.erase(fits);
+    return;
+  }
+  memory_ = allocate_aligned(bytes);
+  bytes_ = bytes;
+  pieces.reserve(Kept::most);  // so that giving back cannot throw
+}
+
+Reused::~Reused() {
+  if (memory_ == nullptr) return;
+  if (!Kept::ended && bytes_ <= Kept::largest) {
+    auto& pieces = kept().pieces;
+    if (pieces.size() == Kept::most) {
+      free_aligned(pieces.front().memory);
+      pieces.erase(pieces.begin());
+    }
+    if (pieces.capacity() >= Kept::most) {
+      pieces.push_back({memory_, bytes_});
+      return;
+    }
+  }
+  free_aligned(memory_);
+}
 
 void* allocate_aligned(std::size_t bytes) {
   if (bytes > std::numeric_limits<std::size_t>::max() / 2) throw std::bad_alloc();

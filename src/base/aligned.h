@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
+#include <utility>
 
 namespace qkv {
 
@@ -23,6 +23,28 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
 
   void* get(std::size_t bytes);  // at least so many, aligned to 64 bytes
+
+ private:
+  void* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// Memory of one call that the thread keeps for its next one: fresh pages from the system cost more than much of what is
+// done in them. Not zeroed. Moves; gives its memory back to whatever thread it ends on.
+class Reused {
+ public:
+  Reused() = default;
+  explicit Reused(std::size_t bytes);  // aligned to 64 bytes
+  ~Reused();
+  Reused(Reused&& other) noexcept
+      : memory_(std::exchange(other.memory_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Reused& operator=(Reused&& other) noexcept {
+    std::swap(memory_, other.memory_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+
+  void* get() const { return memory_; }
 
  private:
   void* memory_ = nullptr;
