@@ -52,8 +52,9 @@ void Finish<T>::write(const PanelResult<T>& result, int p, Mass<T>* mass) {
       numbers = {-infinity<double>, 0, T(0)};
       write_empty(row, mass);
     } else if (selects) {
+      best_weights_.clear();
       if (kind == RowKind::regular) numbers = weigh_best(best);
-      write_selected(best, row, mass);
+      write_selected(best, numbers.factor, row, mass);
     } else {
       if (kind == RowKind::regular) numbers = this->numbers(result, r);
       if (!result.finished) write_out(result.sums + r * result.sum_stride, numbers.factor, row);
@@ -134,16 +135,19 @@ typename Finish<T>::RowNumbers Finish<T>::numbers(const PanelResult<T>& result, 
   return numbers;
 }
 
+// Finds the weights of the best scores, before they are divided by their sum.
 template <class T>
-typename Finish<T>::RowNumbers Finish<T>::weigh_best(const RowBest<T>& best) const {
-  if (problem_.weighing.hard) return {0, 0, T(1)};
+typename Finish<T>::RowNumbers Finish<T>::weigh_best(const RowBest<T>& best) {
   const std::int64_t count = std::min<std::int64_t>(*best.count, problem_.weighing.selected);
+  best_weights_.assign(static_cast<std::size_t>(count), T(1));
+  if (problem_.weighing.hard) return {0, 0, T(1)};
   const auto largest = static_cast<double>(best.scores[0]);
   double sum = 0, mean = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    const double score = static_cast<double>(best.scores[i]) - largest;
-    sum += std::exp(score);
-    mean += std::exp(score) * score;
+    const double score = static_cast<double>(best.scores[i]) - largest, weight = std::exp(score);
+    best_weights_[static_cast<std::size_t>(i)] = static_cast<T>(weight);
+    sum += weight;
+    mean += weight * score;
   }
   return {largest + std::log(sum), std::log(sum) - mean / sum, static_cast<T>(1 / sum)};
 }
@@ -160,49 +164,52 @@ T Finish<T>::best_weight(const PanelResult<T>& result, int r, std::int64_t rank,
   return weighing.hard ? T(1) : std::exp(best.scores[rank] - best.scores[0]) * factor;
 }
 
-// Pools the values of the best scores.
+// Pools the values of the best scores, whose weights are best_weights_ times `factor`; of none in a row that is NaN.
 template <class T>
-void Finish<T>::write_selected(const RowBest<T>& best, const RowOf& row, Mass<T>* mass) {
+void Finish<T>::write_selected(const RowBest<T>& best, T factor, const RowOf& row, Mass<T>* mass) {
   const std::int64_t Dv = problem_.Dv;
   const View& v = problem_.v;
-  const Dropping& dropping = problem_.dropping;
-  const auto count =
-      best.is_nan() || *best.count == 0 ? 0 : std::min<std::int64_t>(*best.count, problem_.weighing.selected);
-  const bool nan = count == 0;
-  const T factor = nan ? T(0) : weigh_best(best).factor;
-  for_each_weights_row(row, [&](const MutableView& view, std::int64_t at) { fill_row(view, row, at, T(0)); });
-  std::vector<T> sum(static_cast<std::size_t>(Dv), nan ? quiet_nan<T> : T(0)), value(sum.size());
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t key = best.indices[i];
-    const T weight = problem_.weighing.hard ? T(1) : std::exp(best.scores[i] - best.scores[0]) * factor;
+  const bool direct = v.dtype() == dtype_of<T> && v.stride(3) == 1;
+  const auto give = [&](std::int64_t key, T weight) {
     for_each_weights_row(row, [&](const MutableView& view, std::int64_t at) {
       view.as<T>()[row.batch * view.stride(0) + row.head * view.stride(1) + at * view.stride(2) +
                    key * view.stride(3)] = weight;
     });
     if (mass != nullptr) mass->add(key, weight);
     if (mass == nullptr && results_.mass) add_to_mass(row, key, weight);
-    T kept = weight;
-    if (dropping.threshold != 0) {
-      const bool dropped = random_bits(row_key(dropping, row.batch, row.head, row.query), key) < dropping.threshold;
-      if (dropped) continue;
-      kept *= static_cast<T>(dropping.factor);
-    }
-    load_row(v, row.batch * v.stride(0) + row.head / problem_.group * v.stride(1) + key * v.stride(2), v.stride(3), Dv,
-             value.data());
-    for (std::size_t c = 0; c < sum.size(); ++c) sum[c] += kept * value[c];
+  };
+  for_each_weights_row(row, [&](const MutableView& view, std::int64_t at) { fill_row(view, row, at, T(0)); });
+  const bool nan = best_weights_.empty();
+  sum_.assign(static_cast<std::size_t>(Dv), nan ? quiet_nan<T> : T(0));
+  value_.resize(sum_.size());
+  for (std::size_t i = 0; i < best_weights_.size(); ++i) {
+    const std::int64_t key = best.indices[i];
+    const T weight = best_weights_[i] * factor;
+    give(key, weight);
+    const T share = dropped(row, key);
+    if (share == T(0)) continue;  // nothing of its value, NaN or not
+    const T kept = weight * share;
+    const std::int64_t at = row.batch * v.stride(0) + row.head / problem_.group * v.stride(1) + key * v.stride(2);
+    if (!direct) load_row(v, at, v.stride(3), Dv, value_.data());
+    const T* value = direct ? v.as<T>() + at : value_.data();
+    for (std::size_t c = 0; c < sum_.size(); ++c) sum_[c] += kept * value[c];
   }
   if (nan && (mass != nullptr || results_.mass || results_.weights || results_.row_weights)) {
     sight_.for_each_seen(row, [&](std::int64_t key) {
-      for_each_weights_row(row, [&](const MutableView& view, std::int64_t at) {
-        view.as<T>()[row.batch * view.stride(0) + row.head * view.stride(1) + at * view.stride(2) +
-                     key * view.stride(3)] = quiet_nan<T>;
-      });
-      if (mass != nullptr) mass->add(key, quiet_nan<T>);
-      if (mass == nullptr && results_.mass) add_to_mass(row, key, quiet_nan<T>);
+      give(key, quiet_nan<T>);
       return true;
     });
   }
-  write_out(sum.data(), T(1), row);
+  write_out(sum_.data(), T(1), row);
+}
+
+// What dropout makes of a weight of 1.
+template <class T>
+T Finish<T>::dropped(const RowOf& row, std::int64_t key) const {
+  const Dropping& dropping = problem_.dropping;
+  if (dropping.threshold == 0) return T(1);
+  const bool gone = random_bits(row_key(dropping, row.batch, row.head, row.query), key) < dropping.threshold;
+  return gone ? T(0) : static_cast<T>(dropping.factor);
 }
 
 template <class T>

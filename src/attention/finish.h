@@ -68,9 +68,10 @@ class Finish {
   RowKind kind_of(RowBest<T>& best, bool started, const RowOf& row) const;
   void complete(RowBest<T>& best, const RowOf& row) const;
   RowNumbers numbers(const PanelResult<T>& result, int r) const;
-  RowNumbers weigh_best(const RowBest<T>& best) const;
+  RowNumbers weigh_best(const RowBest<T>& best);
+  T dropped(const RowOf& row, std::int64_t key) const;
   T best_weight(const PanelResult<T>& result, int r, std::int64_t rank, T factor) const;
-  void write_selected(const RowBest<T>& best, const RowOf& row, Mass<T>* mass);
+  void write_selected(const RowBest<T>& best, T factor, const RowOf& row, Mass<T>* mass);
   void write_numbers(const PanelResult<T>& result, int r, RowKind kind, const RowNumbers& numbers);
   void write_top(const PanelResult<T>& result, int r, RowKind kind, T factor);
   void add_mass(const PanelResult<T>& result, int p, const std::vector<RowKind>& kinds, Mass<T>& mass);
@@ -93,7 +94,8 @@ class Finish {
   const Results& results_;
   Workspace<T>& w_;
   RowSight<T> sight_;
-  std::vector<T> uniform_;  // the mean of all values of the (batch, key head) last asked for
+  std::vector<T> best_weights_, sum_, value_;  // of the row in hand
+  std::vector<T> uniform_;                     // the mean of all values of the (batch, key head) last asked for
   std::int64_t uniform_of_ = -1;
 };
 

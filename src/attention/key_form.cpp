@@ -13,8 +13,8 @@
 namespace qkv {
 namespace {
 
-// Keys that the centre is the mean of, at most: it need not be exact, only near.
-constexpr std::int64_t centre_keys = 256;
+// About as many keys the centre is the mean of, evenly spread: it need not be exact, only near.
+constexpr std::int64_t centre_keys = 32;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
