@@ -157,7 +157,40 @@ def gemm_section(lines: list[dict]) -> str:
     return text + table(["", "ms", "GFLOP/s", "share, %"], rows)
 
 
-SECTIONS = {"attend": attend_section, "decode": decode_section, "gemm": gemm_section}
+def compared_section(name: str, introduction: str):
+    """Of a bench whose cases are compared with one of them."""
+
+    def section(lines: list[dict]) -> str:
+        text = f"### {name}\n\n{introduction}\n\n"
+        rows = []
+        for line in lines:
+            shape = line["shape"]
+            hidden = f", E = {shape['E']}" if "E" in shape else ""
+            against = next((percent(value) for key, value in line.items() if key.startswith("vs_")), "")
+            unit = f"{line['ns_per_unit']:.3f}" if "ns_per_unit" in line else ""
+            extents = f"{line['case']}, T = {shape['Tk']}, D = {shape['D']}{hidden}"
+            share = line.get("share_of_peak", line.get("share_of_bandwidth"))
+            rows.append([extents, f"{line['ms']:.3g}", percent(share), against, unit])
+        head = ["", "ms", "share, %", "of the first, %", "ns a unit"]
+        used = [i for i in range(len(head)) if i == 0 or any(row[i] for row in rows)]
+        return text + table([head[i] for i in used], [[row[i] for i in used] for row in rows])
+
+    return section
+
+
+SECTIONS = {
+    "attend": attend_section,
+    "decode": decode_section,
+    "gemm": gemm_section,
+    "scores": compared_section(
+        "scores",
+        "Preparing queries and keys is part of the time; bilinear's product with M counts as work, and so do additive's\n"
+        "projections. `ns a unit`: per (query, key, hidden unit).",
+    ),
+    "weighings": compared_section("weighings", "Of scaled dot products; `top_k` keeps 8, and pools no others."),
+    "statistics": compared_section("statistics", "`none` is softmax alone; `top` keeps 8, `rows` 4 rows of weights."),
+    "cache": compared_section("cache", "`append` adds one token to a cache of Tk, of which a window keeps so many."),
+}
 
 
 def bench_chapters(lines: list[dict]) -> str:
