@@ -70,12 +70,9 @@ TEST(Dropout, IsRightUnderEveryScoreAndWeighing) {
           Case c{.H = 4, .Hk = 2, .Tq = Tq, .Tk = 70, .masks = {MaskKind::keep}, .score = score, .weigh = weigh};
           c = with_all_statistics(c);
           c.want_partial = false;
-          Problem p(c);
-          p.options().dropout = 0.3;
-          p.options().training = true;
-          p.options().seed = ++seed;
-          SCOPED_TRACE(c.text());
-          expect_right(p);
+          c.dropout = 0.3;
+          c.seed = ++seed;
+          expect_right(c);
           if (testing::Test::HasFailure()) return;
         }
       }
@@ -86,11 +83,9 @@ TEST(Dropout, IsRightUnderEveryScoreAndWeighing) {
 TEST(Dropout, IsRightAcrossBlocksAndChunks) {
   on_every_isa([] {
     for (const auto& [Tq, Tk] : {std::pair{53, 600}, {2, 5000}, {4, 1025}}) {
-      Problem p({.B = 1, .H = 4, .Hk = 2, .Tq = Tq, .Tk = Tk, .D = 5, .Dv = 6, .masks = {MaskKind::causal}});
-      p.options().dropout = 0.5;
-      p.options().training = true;
-      p.options().seed = 3;
-      expect_right(p);
+      Case c{.B = 1, .H = 4, .Hk = 2, .Tq = Tq, .Tk = Tk, .D = 5, .Dv = 6, .masks = {MaskKind::causal}};
+      c.dropout = 0.5;
+      expect_right(c);
     }
   });
 }

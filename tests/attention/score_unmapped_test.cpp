@@ -1,5 +1,6 @@
 // attention/score_unmapped_test.cpp: records that are excluded for all queries are not read, whatever the score needs
 // of its keys beforehand.
+#include <cstring>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -97,6 +98,36 @@ TEST(ScoreUnmapped, NothingIsReadBehindTheLastElement) {
           const Attended whole = attend(p.q(), p.k(), p.v(), p.options()),
                          pages = attend(q.view(), k.view(), v.view(), p.options());
           EXPECT_TRUE(same_bits(whole.out, pages.out)) << score_name(score) << ", D " << D << ", Tq " << Tq;
+        }
+      }
+    }
+  });
+}
+
+// Dense arrays of other dtypes that end where the mapped memory ends: who takes halves for floats runs over it.
+TEST(ScoreUnmapped, NothingIsReadBehindTheLastElementOfOtherDtypes) {
+  on_every_isa([] {
+    for (const Score::Kind score : all_score_kinds) {
+      for (const Dtype dtype : {Dtype::float64, Dtype::float16, Dtype::bfloat16}) {
+        for (const std::int64_t Tq : few_and_many) {
+          for (const std::vector<MaskKind>& masks : {std::vector<MaskKind>{}, {MaskKind::lengths}}) {
+            Case c{.B = 1, .H = 1, .Hk = 1, .Tq = Tq, .Tk = 13, .D = 5, .Dv = 17, .q = dtype, .k = dtype, .v = dtype};
+            c.masks = masks;
+            c.score = score;
+            c.weigh = all_weighings()[static_cast<std::size_t>(Tq) % all_weighings().size()];
+            const Problem p(c);
+            const auto at_end = [&](const Pages& pages, const View& x) {
+              const std::size_t bytes = static_cast<std::size_t>(x.elements()) * size_of(dtype);
+              std::byte* first = pages.data() + Pages::size() - bytes;
+              std::memcpy(first, x.data(), bytes);
+              return View(first, dtype, x.shape());
+            };
+            const Pages q(1), k(1), v(1);
+            ASSERT_LE(p.v().elements() * 8, static_cast<std::int64_t>(Pages::size()));
+            EXPECT_TRUE(same_bits(attend(at_end(q, p.q()), at_end(k, p.k()), at_end(v, p.v()), p.options()).out,
+                                  attend(p.q(), p.k(), p.v(), p.options()).out))
+                << c.text();
+          }
         }
       }
     }

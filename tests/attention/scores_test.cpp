@@ -104,7 +104,7 @@ TEST_P(EveryScore, IsRightInEveryDtype) {
                         .q = t.q,
                         .k = t.k,
                         .v = t.v,
-                        .masks = {MaskKind::bias},
+                        .masks = {Tk < 100 ? MaskKind::bias : MaskKind::alibi},
                         .want_weights = true,
                         .score = GetParam(),
                         .Dk = 9,

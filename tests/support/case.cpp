@@ -63,7 +63,8 @@ std::string Case::text() const {
     << empties[static_cast<std::size_t>(on_empty)] << ", lse " << want_lse << ", weights " << want_weights
     << ", scores " << stages[static_cast<std::size_t>(want_scores)] << ", threads " << threads << ", seed " << seed;
   if (scale) s << ", scale " << *scale;
-  s << ", " << score_name(score) << " and " << weigh_name(weigh) << ", temperature " << temperature;
+  s << ", " << score_name(score) << " and " << weigh_name(weigh) << ", temperature " << temperature << ", dropout "
+    << dropout;
   if (takes_two_widths(score)) s << ", Dk " << Dk.value_or(D) << ", E " << E << ", per head " << parameters_per_head;
   if (is_kernel(score)) s << ", bandwidth " << bandwidths[static_cast<std::size_t>(bandwidth)];
   s << ", rows " << want_rows.size() << ", mass " << want_mass << ", top " << want_top << ", entropy " << want_entropy

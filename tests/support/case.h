@@ -80,6 +80,7 @@ struct Case {
   Bandwidth bandwidth = Bandwidth::number;
   Weigh weigh = softmax();
   double temperature = 1;
+  double dropout = 0;  // in training, with the case's seed
   std::vector<std::int64_t> want_rows = {};
   bool want_mass = false, want_entropy = false, want_effective = false, want_partial = false;
   std::int64_t want_top = 0;

@@ -1,7 +1,9 @@
 // support/expect_right.cpp: attend gives what the reference gives, as far as it can be computed.
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <optional>
+#include <span>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -9,6 +11,7 @@
 #include "reference/elements.h"
 #include "support/close.h"
 #include "support/magnitude.h"
+#include "support/order.h"
 #include "support/problem.h"
 #include "support/random.h"
 
@@ -35,35 +38,6 @@ Shape with_last_two(const Shape& shape, std::int64_t rows, std::int64_t columns)
   return Shape(extents);
 }
 
-// One row of the weighed scores.
-struct Scores {
-  const double* s;
-  std::size_t count;
-  std::vector<double> falling() const {
-    std::vector<double> all(s, s + count);
-    std::sort(all.begin(), all.end(), [](double a, double b) { return a > b; });
-    return all;
-  }
-};
-
-// Whether the choice of the first `count` keys by score is clear: the scores on both sides of the cut are further apart
-// than they can be wrong, or equal, in plain float32 too, so that their order decides.
-bool cut_is_clear(const Scores& exact, const std::vector<float>& plain, std::int64_t count, double doubt) {
-  if (count >= static_cast<std::int64_t>(exact.count)) return true;
-  const std::vector<double> falling = exact.falling();
-  const double in = falling[static_cast<std::size_t>(count - 1)], out = falling[static_cast<std::size_t>(count)];
-  if (std::isnan(in) || std::isnan(out) || std::isinf(out) || in - out > doubt) return true;
-  // Everyone near the cut must be an exact tie of it.
-  float tie = std::numeric_limits<float>::quiet_NaN();
-  for (std::size_t j = 0; j < exact.count; ++j) {
-    if (std::abs(exact.s[j] - in) > doubt) continue;
-    if (exact.s[j] != in) return false;
-    if (std::isnan(tie)) tie = plain[j];
-    if (plain[j] != tie) return false;
-  }
-  return true;
-}
-
 // What is compared and how exactly.
 class Comparison {
  public:
@@ -83,6 +57,11 @@ class Comparison {
              largest_finite(all_scores_count ? exact_.weighed : exact_.lse);
     pairs_ = pair_magnitudes(q, k, options);
     value_ = largest_magnitude(v);
+    doubt_ = 32 * (computed_ == Dtype::float64 ? 0x1p-53 : 0x1p-24) *
+             (score_ + largest_finite(pairs_) / options.temperature);
+    const bool is_by_score =
+        options.want_top > 0 || options.weigh.kind == Weigh::Kind::hard || options.weigh.kind == Weigh::Kind::top_k;
+    if (is_by_score) order_.emplace(q, k, options.score, exact_.weighed, doubt_);
     find_what_is_decided();
     find_magnitudes();
   }
@@ -114,26 +93,21 @@ class Comparison {
     const auto keys = static_cast<std::size_t>(Tk_);
     const std::size_t rows = exact_.lse.size();
     decided_.assign(rows, true);
-    const double unit = computed_ == Dtype::float64 ? 0x1p-53 : 0x1p-24;
-    const double doubt = 32 * unit * (score_ + largest_finite(pairs_) / options_.temperature);
     for (std::size_t row = 0; row < rows; ++row) {
-      const Scores scores{exact_.weighed.data() + row * keys, keys};
-      const std::vector<float> plain(plain_.weighed.begin() + static_cast<std::ptrdiff_t>(row * keys),
-                                     plain_.weighed.begin() + static_cast<std::ptrdiff_t>((row + 1) * keys));
+      const double* scores = exact_.weighed.data() + row * keys;
       if (options_.weigh.kind == Weigh::Kind::hard) {
-        decided_[row] = cut_is_clear(scores, plain, 1, doubt);
-        const double best = keys == 0 ? 0 : scores.falling()[0];
-        if (options_.weigh.minimum && std::abs(best - *options_.weigh.minimum) < doubt) decided_[row] = false;
+        decided_[row] = order_->is_clear(row, 1);
+        for (std::size_t j = 0; options_.weigh.minimum && j < keys; ++j) {
+          if (std::abs(scores[j] - *options_.weigh.minimum) < doubt_) decided_[row] = false;
+        }
       }
-      if (options_.weigh.kind == Weigh::Kind::top_k) {
-        decided_[row] = cut_is_clear(scores, plain, options_.weigh.k, doubt);
-      }
+      if (options_.weigh.kind == Weigh::Kind::top_k) decided_[row] = order_->is_clear(row, options_.weigh.k);
       if (options_.weigh.kind == Weigh::Kind::normalize && !options_.score.is_kernel()) {
         double sum = 0, sizes = 0;
         for (std::size_t j = 0; j < keys; ++j) {
-          if (std::isinf(scores.s[j])) continue;
-          sum += scores.s[j];
-          sizes += std::abs(scores.s[j]);
+          if (std::isinf(scores[j])) continue;
+          sum += scores[j];
+          sizes += std::abs(scores[j]);
         }
         // NaN is decided; 0 out of nothing is.
         if (sizes > 30 * std::abs(sum)) {
@@ -241,18 +215,11 @@ class Comparison {
     EXPECT_EQ(got_.top_indices.shape(), with_last(shape_, options_.want_top));
     const std::vector<std::int64_t> got = reference::elements<std::int64_t>(got_.top_indices);
     ASSERT_EQ(got.size(), exact_.top_indices.size());
-    const double doubt = 32 * (computed_ == Dtype::float64 ? 0x1p-53 : 0x1p-24) * (score_ + largest_finite(pairs_));
-    const auto width = static_cast<std::size_t>(options_.want_top), keys = static_cast<std::size_t>(Tk_);
-    for (std::size_t n = 0; n < got.size(); ++n) {
-      const std::int64_t a = got[n], b = exact_.top_indices[n];
-      if (a == b || !decided_[n / width]) continue;
-      ASSERT_TRUE(a >= 0 && a < Tk_ && b >= 0)
-          << "top index " << n % width << " of row " << n / width << " is " << a << ", exactly " << b;
-      const double* scores = exact_.weighed.data() + n / width * keys;
-      const double apart = std::abs(scores[a] - scores[b]);
-      ASSERT_TRUE(apart > 0 && apart < doubt)
-          << "top index " << n % width << " of row " << n / width << " is " << a << " with the score " << scores[a]
-          << ", exactly " << b << " with the score " << scores[b];
+    const auto width = static_cast<std::size_t>(options_.want_top);
+    for (std::size_t row = 0; row < decided_.size(); ++row) {
+      const std::string fault = order_->fault(row, std::span(got).subspan(row * width, width),
+                                              std::span(exact_.top_indices).subspan(row * width, width));
+      ASSERT_TRUE(fault.empty() || !decided_[row]) << "in top_indices: " << fault;
     }
   }
 
@@ -305,6 +272,8 @@ class Comparison {
   double cancelled_ = 1, smallest_sum_ = HUGE_VAL;       // of the scores that normalize divides
   double out_ = 1, lse_ = 1, weight_ = 1, entropy_ = 1;  // and what becomes of it
   std::vector<double> pairs_;                            // what comes on top of score_, [B, H, Tq, Tk]
+  double doubt_ = 0;                                     // how far computed scores may be from exact ones
+  std::optional<Order> order_;                           // where something goes by it
   std::vector<bool> decided_;                            // [B, H, Tq]
 };
 

@@ -156,6 +156,9 @@ Problem::Problem(const Case& c) : case_(c), seed_(c.seed * 1000) {
   options_.temperature = c.temperature;
   options_.weigh = c.weigh;
   options_.on_empty = c.on_empty;
+  options_.dropout = c.dropout;
+  options_.training = c.dropout > 0;
+  if (c.dropout > 0) options_.seed = c.seed;
   options_.out_dtype = c.out;
   options_.want_lse = c.want_lse && has_log_sum(c.weigh);
   options_.want_weights = c.want_weights;
