@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
-#include <span>
 #include <vector>
 
 #include <qkv/error.h>
@@ -23,9 +22,7 @@ constexpr T quiet_nan = std::numeric_limits<T>::quiet_NaN();
 
 template <class T>
 void put(const MutableView& view, const RowOf& row, double value) {
-  if (!view) return;
-  view.as<T>()[row.batch * view.stride(0) + row.head * view.stride(1) + row.query * view.stride(2)] =
-      static_cast<T>(value);
+  if (view) view.as<T>()[place(view, row)] = static_cast<T>(value);
 }
 
 }  // namespace
@@ -172,8 +169,7 @@ void Finish<T>::write_selected(const RowBest<T>& best, T factor, const RowOf& ro
   const bool direct = v.dtype() == dtype_of<T> && v.stride(3) == 1;
   const auto give = [&](std::int64_t key, T weight) {
     for_each_weights_row(row, [&](const MutableView& view, std::int64_t at) {
-      view.as<T>()[row.batch * view.stride(0) + row.head * view.stride(1) + at * view.stride(2) +
-                   key * view.stride(3)] = weight;
+      view.as<T>()[place(view, row, at) + key * view.stride(3)] = weight;
     });
     if (mass != nullptr) mass->add(key, weight);
     if (mass == nullptr && results_.mass) add_to_mass(row, key, weight);
@@ -233,8 +229,7 @@ void Finish<T>::write_numbers(const PanelResult<T>& result, int r, RowKind kind,
              regular                  ? static_cast<double>(best.scores[0])
              : kind == RowKind::empty ? -infinity<double>
                                       : quiet_nan<double>);
-      to.index.as<std::int64_t>()[row.batch * to.index.stride(0) + row.head * to.index.stride(1) +
-                                  row.query * to.index.stride(2)] = regular ? best.indices[0] : -1;
+      to.index.as<std::int64_t>()[place(to.index, row)] = regular ? best.indices[0] : -1;
       return;
     }
     case PartialState::answer:
@@ -248,9 +243,7 @@ void Finish<T>::write_top(const PanelResult<T>& result, int r, RowKind kind, T f
   const RowOf row = result.row(r);
   const RowBest<T> best = result.best_of(r);
   const MutableView &weights = results_.top_weights, &indices = results_.top_indices;
-  const auto at = [&](const MutableView& view, std::int64_t rank) {
-    return row.batch * view.stride(0) + row.head * view.stride(1) + row.query * view.stride(2) + rank * view.stride(3);
-  };
+  const auto at = [&](const MutableView& view, std::int64_t rank) { return place(view, row) + rank * view.stride(3); };
   const bool nan = kind == RowKind::nan || (kind == RowKind::regular && best.is_nan());
   for (std::int64_t rank = 0; rank < problem_.want_top; ++rank) {
     const bool there = kind == RowKind::regular && !nan && rank < *best.count;
@@ -288,8 +281,7 @@ void Finish<T>::add_mass(const PanelResult<T>& result, int p, const std::vector<
 template <class T>
 void Finish<T>::write_out(const T* values, T factor, const RowOf& row) {
   const MutableView& out = results_.out;
-  store_row(values, problem_.Dv, factor, out,
-            row.batch * out.stride(0) + row.head * out.stride(1) + row.query * out.stride(2), out.stride(3));
+  store_row(values, problem_.Dv, factor, out, place(out, row), out.stride(3));
 }
 
 template <class T>
@@ -344,130 +336,15 @@ const T* Finish<T>::uniform_value(std::int64_t batch, std::int64_t key_head) {
 }
 
 template <class T>
-template <class Each>
-void Finish<T>::for_each_weights_row(const RowOf& row, Each each) const {
-  if (results_.weights) each(results_.weights, row.query);
-  if (!results_.row_weights) return;
-  for (std::size_t i = 0; i < problem_.want_rows.size(); ++i) {
-    if (problem_.want_rows[i] == row.query) each(results_.row_weights, static_cast<std::int64_t>(i));
-  }
-}
-
-template <class T>
 void Finish<T>::fill_row(const MutableView& view, const RowOf& row, std::int64_t at, T value) const {
-  T* to = view.as<T>() + row.batch * view.stride(0) + row.head * view.stride(1) + at * view.stride(2);
+  T* to = view.as<T>() + place(view, row, at);
   for (std::int64_t j = 0; j < problem_.Tk; ++j) to[j * view.stride(3)] = value;
 }
 
 template <class T>
 void Finish<T>::add_to_mass(const RowOf& row, std::int64_t key, T weight) const {
   const MutableView& mass = results_.mass;
-  mass.as<T>()[row.batch * mass.stride(0) + row.head * mass.stride(1) + key * mass.stride(2)] += weight;
-}
-
-template <class T>
-bool Finish<T>::needs_pairs() const {
-  const bool weights = results_.weights || results_.row_weights || (results_.mass && strategy_.decode);
-  return results_.scores || (weights && problem_.weighing.family != Family::selection);
-}
-
-template <class T>
-void Finish<T>::write_pairs(const GroupOf& group, const T* max, const T* sum) {
-  if (results_.scores) write_scores(group);
-  if (problem_.weighing.family == Family::selection) return;
-  const bool all = results_.weights || (results_.mass && strategy_.decode);
-  if (all || (results_.row_weights && chosen_rows(group))) write_weights(group, max, sum);
-}
-
-// Whether rows of the group were chosen.
-template <class T>
-bool Finish<T>::chosen_rows(const GroupOf& group) const {
-  const auto panels =
-      std::span(strategy_.panels).subspan(static_cast<std::size_t>(group.group * strategy_.group_panels));
-  const auto count = std::min(panels.size(), static_cast<std::size_t>(strategy_.group_panels));
-  const std::int64_t first = panels[0].first_query, last = panels[count - 1].first_query + panels[count - 1].queries;
-  return std::any_of(problem_.want_rows.begin(), problem_.want_rows.end(),
-                     [&](std::int64_t row) { return strategy_.decode || (row >= first && row < last); });
-}
-
-template <class T>
-void Finish<T>::write_scores(const GroupOf& group) {
-  using Until = typename BlockLoop<T>::Until;
-  const MutableView& view = results_.scores;
-  BlockLoop<T> loop(problem_, strategy_, w_);
-  const Until until = problem_.want_scores == ScoreStage::scaled   ? Until::scaled
-                      : problem_.want_scores == ScoreStage::capped ? Until::capped
-                                                                   : Until::masked;
-  loop.begin_scores(group, {0, problem_.Tk}, until);
-  const auto row_of = [&](const Panel& panel, int r) {
-    return RowOf{group.batch, loop.head() + panel.first_head + r / panel.queries,
-                 panel.first_query + r % panel.queries};
-  };
-  for (const Panel& panel : loop.panels()) {
-    for (int r = 0; r < panel.rows(); ++r) {
-      const RowOf row = row_of(panel, r);
-      fill_row(view, row, row.query, -infinity<T>);
-    }
-  }
-  loop.visit_scores([&](int p, std::int64_t first, int keys) {
-    const Panel& panel = loop.panels()[static_cast<std::size_t>(p)];
-    for (int r = 0; r < panel.rows(); ++r) {
-      const RowOf row = row_of(panel, r);
-      T* to = view.as<T>() + row.batch * view.stride(0) + row.head * view.stride(1) + row.query * view.stride(2);
-      for (int j = 0; j < keys; ++j) to[(first + j) * view.stride(3)] = loop.scores()[j * panel.lanes + r];
-    }
-  });
-}
-
-template <class T>
-void Finish<T>::write_weights(const GroupOf& group, const T* max, const T* sum) {
-  const std::int64_t lanes = strategy_.max_lanes;
-  const bool masses = results_.mass && strategy_.decode;
-  BlockLoop<T> loop(problem_, strategy_, w_);
-  loop.begin(group, {0, problem_.Tk});
-  const auto row_of = [&](const Panel& panel, int r) {
-    return RowOf{group.batch, loop.head() + panel.first_head + r / panel.queries,
-                 panel.first_query + r % panel.queries};
-  };
-  std::vector<RowKind> kinds(loop.panels().size() * static_cast<std::size_t>(lanes), RowKind::regular);
-  for (std::size_t p = 0; p < loop.panels().size(); ++p) {
-    const Panel& panel = loop.panels()[p];
-    for (int r = 0; r < panel.rows(); ++r) {
-      const std::size_t at = p * static_cast<std::size_t>(lanes) + static_cast<std::size_t>(r);
-      const RowOf row = row_of(panel, r);
-      kinds[at] = kind_of(max[at], sum[at], true, row);
-      const T value = kinds[at] == RowKind::empty ? empty_weight() : T(0);
-      for_each_weights_row(row, [&](const MutableView& view, std::int64_t i) { fill_row(view, row, i, value); });
-      for (std::int64_t j = 0; masses && value != T(0) && j < problem_.Tk; ++j) add_to_mass(row, j, value);
-    }
-  }
-  loop.visit_scores([&](int p, std::int64_t first, int keys) {
-    const Panel& panel = loop.panels()[static_cast<std::size_t>(p)];
-    const int stride = panel.lanes;
-    const T* weights = loop.scores();
-    const bool excludes = loop.mark_excluded(p);
-    // With the final maxima as the running ones, weigh gives the final exponentials.
-    std::copy_n(max + p * lanes, stride, loop.max(p));
-    std::fill_n(w_.row_max, stride, -infinity<T>);
-    loop.weigh(p);
-    for (int r = 0; r < panel.rows(); ++r) {
-      const auto at = static_cast<std::size_t>(p * lanes + r);
-      const RowOf row = row_of(panel, r);
-      if (kinds[at] == RowKind::empty) continue;
-      const T factor = kinds[at] == RowKind::nan ? quiet_nan<T> : row_factor(problem_.weighing, max[at], sum[at]);
-      const auto weight = [&](int j) {
-        // What is excluded weighs nothing, even in a row that is NaN.
-        const bool excluded = (excludes && loop.excluded()[j * stride + r] == -infinity<T>) ||
-                              (problem_.weighing.compact && weights[j * stride + r] == T(0));
-        return excluded ? T(0) : weights[j * stride + r] * factor;
-      };
-      for_each_weights_row(row, [&](const MutableView& view, std::int64_t i) {
-        T* to = view.as<T>() + row.batch * view.stride(0) + row.head * view.stride(1) + i * view.stride(2);
-        for (int j = 0; j < keys; ++j) to[(first + j) * view.stride(3)] = weight(j);
-      });
-      for (int j = 0; masses && j < keys; ++j) add_to_mass(row, first + j, weight(j));
-    }
-  });
+  mass.as<T>()[place(mass, row, key)] += weight;
 }
 
 template class Finish<float>;

@@ -11,6 +11,12 @@
 
 namespace qkv {
 
+// Where row `at` of a sequence's head starts in a result.
+inline std::int64_t place(const View& view, const RowOf& row, std::int64_t at) {
+  return row.batch * view.stride(0) + row.head * view.stride(1) + at * view.stride(2);
+}
+inline std::int64_t place(const View& view, const RowOf& row) { return place(view, row, row.query); }
+
 // A panel's state after all keys; see kernels::WeighArgs and PoolArgs. Per row, from row 0 on.
 template <class T>
 struct PanelResult {
@@ -30,9 +36,7 @@ struct PanelResult {
     const std::int64_t at = r * RowBest<T>::slots(best.room);
     return {best.scores + at, best.indices + at, best.count + r, best.room};
   }
-  RowOf row(int r) const {
-    return {batch, head + panel.first_head + r / panel.queries, panel.first_query + r % panel.queries};
-  }
+  RowOf row(int r) const { return row_of(panel, r, batch, head); }
 };
 
 // Writes the results of rows whose keys have all been seen, with what on_empty says for rows that see none.
@@ -98,5 +102,16 @@ class Finish {
   std::vector<T> uniform_;                     // the mean of all values of the (batch, key head) last asked for
   std::int64_t uniform_of_ = -1;
 };
+
+// Calls each(view, row) for the rows of results that get this row's weights.
+template <class T>
+template <class Each>
+void Finish<T>::for_each_weights_row(const RowOf& row, Each each) const {
+  if (results_.weights) each(results_.weights, row.query);
+  if (!results_.row_weights) return;
+  for (std::size_t i = 0; i < problem_.want_rows.size(); ++i) {
+    if (problem_.want_rows[i] == row.query) each(results_.row_weights, static_cast<std::int64_t>(i));
+  }
+}
 
 }  // namespace qkv

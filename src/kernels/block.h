@@ -55,7 +55,7 @@ struct ScoreArgs {
 };
 
 // An edit changes scores first <= j < last in place. The last edit of a list raises row_max.
-// For a list of edits in use see attention/edits.h.
+// For the list of edits in use see attention/block_loop.cpp.
 template <class T>
 struct EditArgs {
   T* scores;

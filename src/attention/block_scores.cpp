@@ -1,0 +1,272 @@
+// attention/block_scores.cpp: the first and second station of the loop: a block's scores, and what is done to them.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "attention/block_loop.h"
+
+namespace qkv {
+namespace {
+
+template <class T>
+constexpr T minus_infinity = -std::numeric_limits<T>::infinity();
+
+kernels::DistanceKernel distance_kernel(Score::Kind kind) {
+  switch (kind) {
+    case Score::Kind::laplace:
+      return kernels::DistanceKernel::laplace;
+    case Score::Kind::boxcar:
+      return kernels::DistanceKernel::boxcar;
+    case Score::Kind::triangular:
+      return kernels::DistanceKernel::triangular;
+    case Score::Kind::epanechnikov:
+      return kernels::DistanceKernel::epanechnikov;
+    default:
+      return kernels::DistanceKernel::gaussian;
+  }
+}
+
+}  // namespace
+
+// What scores need besides queries and keys. Heads that differ in it are not in one panel.
+template <class T>
+void BlockLoop<T>::set_score_parameters() {
+  const ScoreParameters& parameters = *strategy_.scoring->parameters;
+  if (parameters.hidden) {
+    const View hidden = of_head(parameters.hidden, head());
+    double sum = 0;
+    for (std::int64_t e = 0; e < hidden.extent(0); ++e) {
+      w_.hidden[e] = hidden.as<T>()[e] * unit_;
+      sum += static_cast<double>(w_.hidden[e]);
+    }
+    hidden_sum_ = static_cast<T>(sum);
+  }
+  if (way_->score->kind == ScoreWay::Kind::distance) {
+    const View squares = of_head(parameters.inverse_squares, head());
+    per_coordinate_ = parameters.by_coordinate ? squares.as<T>() : nullptr;
+    std::fill_n(w_.per_row_scale, strategy_.max_lanes, parameters.by_coordinate ? T(1) : *squares.as<T>());
+  }
+}
+
+// The scores of keys first <= j < last of the panel's part, before any edit.
+template <class T>
+void BlockLoop<T>::score(int p, int first, int last, T* row_max, const T* added) {
+  const int lanes = group_.panel(p).lanes;
+  if (way_ == nullptr) {
+    std::fill(scores_ + first * lanes, scores_ + last * lanes, T(0));
+    if (row_max != nullptr) std::fill_n(row_max, lanes, T(0));
+    return;
+  }
+  const auto& keys = records_.keys();
+  kernels::ScoreArgs<T> args{queries(p),  keys.row(sight_.part(p).first - sight_.block().first),
+                             keys.stride, static_cast<int>(way_->score->width),
+                             lanes,       first,
+                             last,        scores_,
+                             row_max,     added};
+  const auto kernel = keys.staged ? way_->staged : way_->kernel;
+  if (kernel == nullptr) {
+    call_score(p, first, last);
+    if (row_max != nullptr) strategy_.edits->maximum({scores_, lanes, first, last, row_max});
+    return;
+  }
+  args.hidden = w_.hidden;
+  args.offset = hidden_sum_;
+  args.kernel = distance_kernel(problem_.score.kind);
+  args.per_row = w_.per_row_scale;
+  args.per_coordinate = per_coordinate_;
+  args.unit = problem_.weighing.kernel_values && !to_be_seen_ ? T(0) : unit_;
+  kernel(args);
+}
+
+// First and second station: the block's scores, edited; their row maxima in w_.row_max.
+template <class T>
+void BlockLoop<T>::compute_scores(int p) {
+  const Panel& panel = group_.panel(p);
+  const Part& part = sight_.part(p);
+  const bool linear = problem_.weighing.family == Family::linear && !to_be_seen_;
+  T* row_max = strategy_.decode || linear ? nullptr : w_.row_max;  // decode finds the maxima while it weighs
+  std::fill_n(w_.row_max, panel.lanes, minus_infinity<T>);
+
+  const bool edited = until_ != Until::masked || (problem_.edits_scores() && !exclusion_only());
+  const bool looked_up = part.table.state == PairState::mixed;
+  const bool by_panel_dot = way_ != nullptr && way_->score->kind == ScoreWay::Kind::dot && !strategy_.decode;
+  if (looked_up && !edited && by_panel_dot && !linear) return score(p, 0, part.keys, row_max, part.added);
+  if (edited || looked_up) {
+    score(p, 0, part.keys, nullptr);
+    return edit_scores(p, 0, part.keys, true);
+  }
+  if (!part.limited) return score(p, 0, part.keys, row_max);
+  // Only the keys that not every row sees are edited.
+  const auto& ranges = sight_.ranges(p);
+  int full_first = 0, full_last = 0;
+  if (!ranges.empty_rows && !strategy_.decode) {
+    full_first = static_cast<int>(std::clamp<std::int64_t>(ranges.max_first - part.first, 0, part.keys));
+    full_last = static_cast<int>(std::clamp<std::int64_t>(ranges.min_last - part.first, full_first, part.keys));
+    // What is left over of a tile goes to the edited keys, which then need no tile of their own for it.
+    const int tile = strategy_.panel->tile_keys;
+    full_first = std::min((full_first + tile - 1) / tile * tile, full_last);
+    if (full_last < part.keys) full_last -= (full_last - full_first) % tile;
+  }
+  if (full_first == full_last) full_first = full_last = part.keys;
+  if (full_first > 0) {
+    score(p, 0, full_first, nullptr);
+    edit_scores(p, 0, full_first, false);
+  }
+  if (full_first < full_last) score(p, full_first, full_last, row_max);
+  if (full_last < part.keys) {
+    score(p, full_last, part.keys, nullptr);
+    edit_scores(p, full_last, part.keys, false);
+  }
+}
+
+// All edits, in the order of SEMANTICS.md S2, or only the ranges. The last one finds the row maxima.
+template <class T>
+void BlockLoop<T>::edit_scores(int p, int first, int last, bool everything) {
+  const Part& part = sight_.part(p);
+  const ResolvedMask& mask = problem_.mask;
+  const auto& edits = *strategy_.edits;
+  set_row_parameters(p);
+  const bool linear = problem_.weighing.family == Family::linear && !to_be_seen_;
+  kernels::EditArgs<T> args{scores_,
+                            group_.panel(p).lanes,
+                            first,
+                            last,
+                            nullptr,
+                            part.added,
+                            w_.slopes,
+                            w_.positions,
+                            w_.begins,
+                            w_.ends,
+                            static_cast<T>(problem_.softcap) * unit_,
+                            linear ? T(0) : minus_infinity<T>};
+  struct Step {
+    bool wanted;
+    void (*edit)(const kernels::EditArgs<T>&);  // null: the functions given to edit_by
+  };
+  const bool masked = until_ == Until::masked, changed = everything && !exclusion_only();
+  const Step steps[] = {{changed && problem_.softcap != 0 && until_ != Until::scaled, edits.softcap},
+                        {changed && masked && !mask.edit_by().empty(), nullptr},
+                        {changed && masked && !mask.slopes().empty(), edits.alibi},
+                        {everything && masked && part.table.state == PairState::mixed, edits.add},
+                        {masked && part.limited, edits.limit}};
+  int final_step = -1;
+  for (int i = 0; i < 5; ++i) {
+    if (steps[i].wanted) final_step = i;
+  }
+  for (int i = 0; i <= final_step; ++i) {
+    if (!steps[i].wanted) continue;
+    args.row_max = i == final_step && !strategy_.decode && !linear ? w_.row_max : nullptr;
+    if (steps[i].edit != nullptr) {
+      steps[i].edit(args);
+      continue;
+    }
+    call_edits(p, first, last);
+    if (args.row_max != nullptr) edits.maximum(args);
+  }
+}
+
+// Users see scores as they are meant, not in our unit. A finite score stays finite.
+template <class T>
+void BlockLoop<T>::call_edits(int p, int first, int last) const {
+  for (T& score : scores_of(p, first, last)) score /= unit_;
+  for (const mask_part::EditBy& edit : problem_.mask.edit_by()) {
+    for (int h = 0; h < group_.panel(p).heads; ++h) {
+      if constexpr (std::is_same_v<T, float>) {
+        edit.call_float(edit.function, block_of_head(p, h, first, last));
+      } else {
+        edit.call_double(edit.function, block_of_head(p, h, first, last));
+      }
+    }
+  }
+  to_unit(scores_of(p, first, last));
+}
+
+template <class T>
+void BlockLoop<T>::call_score(int p, int first, int last) const {
+  const Panel& panel = group_.panel(p);
+  const std::int64_t width = way_->score->width, stride = strategy_.query_width(*way_->score);
+  const auto& keys = records_.keys();
+  const auto* rows = reinterpret_cast<const T*>(keys.row(sight_.part(p).first - sight_.block().first + first));
+  std::ranges::fill(scores_of(p, first, last), T(0));  // lanes beyond the panel's rows are read too
+  for (int h = 0; h < panel.heads; ++h) {
+    const ScoreTile<T> tile{
+        block_of_head(p, h, first, last), queries(p) + h * panel.queries * stride, rows, stride, keys.stride, width};
+    if constexpr (std::is_same_v<T, float>) {
+      problem_.score.call_float(problem_.score.function, tile);
+    } else {
+      problem_.score.call_double(problem_.score.function, tile);
+    }
+  }
+  to_unit(scores_of(p, first, last));
+}
+
+template <class T>
+std::span<T> BlockLoop<T>::scores_of(int p, int first, int last) const {
+  const int lanes = group_.panel(p).lanes;
+  return {scores_ + first * lanes, static_cast<std::size_t>((last - first) * lanes)};
+}
+
+template <class T>
+ScoreBlock<T> BlockLoop<T>::block_of_head(int p, int h, int first, int last) const {
+  const Panel& panel = group_.panel(p);
+  return {scores_of(p, first, last).data() + h * panel.queries,
+          panel.lanes,
+          panel.queries,
+          last - first,
+          group_.batch,
+          head() + panel.first_head + h,
+          panel.first_query,
+          sight_.part(p).first + first};
+}
+
+template <class T>
+void BlockLoop<T>::to_unit(std::span<T> scores) const {
+  constexpr T largest = std::numeric_limits<T>::max();
+  for (T& score : scores) {
+    const T scaled = score * unit_;
+    score = std::abs(score) <= largest ? std::clamp(scaled, -largest, largest) : scaled;
+  }
+}
+
+// What edits and pooling need to know of each row, counted from the part's first key; repeated to fill a vector.
+template <class T>
+void BlockLoop<T>::set_row_parameters(int p) {
+  const Panel& panel = group_.panel(p);
+  const Part& part = sight_.part(p);
+  const int lanes = panel.lanes, rows = panel.rows();
+  if (part.limited) {
+    const auto within = [&](std::int64_t key) {
+      return static_cast<T>(std::clamp<std::int64_t>(key - part.first, 0, part.keys));
+    };
+    for (int r = 0; r < lanes; ++r) {
+      w_.begins[r] = r < rows ? within(sight_.first(p)[r]) : T(0);
+      w_.ends[r] = r < rows ? within(sight_.last(p)[r]) : static_cast<T>(part.keys);
+    }
+  }
+  const auto slopes = problem_.mask.slopes();
+  if (!slopes.empty()) {
+    const std::int64_t position = problem_.mask.position(group_.batch, panel.first_query) - part.first;
+    for (int h = 0, r = 0; h < panel.heads; ++h) {
+      const T slope = static_cast<T>(slopes[static_cast<std::size_t>(head() + panel.first_head + h)]) * unit_;
+      for (int i = 0; i < panel.queries; ++i, ++r) {
+        w_.slopes[r] = slope;
+        w_.positions[r] = static_cast<T>(position + i);
+      }
+    }
+    std::fill(w_.slopes + rows, w_.slopes + lanes, T(0));
+    std::fill(w_.positions + rows, w_.positions + lanes, T(0));
+  }
+  for (T* per_row : {w_.begins, w_.ends, w_.slopes, w_.positions}) {
+    for (int lane = lanes; lane < strategy_.vector; ++lane) per_row[lane] = per_row[lane - lanes];
+  }
+}
+
+template void BlockLoop<float>::set_score_parameters();
+template void BlockLoop<double>::set_score_parameters();
+template void BlockLoop<float>::compute_scores(int);
+template void BlockLoop<double>::compute_scores(int);
+template void BlockLoop<float>::set_row_parameters(int);
+template void BlockLoop<double>::set_row_parameters(int);
+
+}  // namespace qkv
