@@ -36,8 +36,9 @@ void Records<T>::fetch(const PanelGroup& group, Sight<T>& sight, const typename 
   }
   if (problem_.weighing.family == Family::selection) return;
 
-  // Where pairs are excluded, decode may have to look at the values as T.
-  const bool as_they_are = strategy_.decode ? problem_.v.dtype() == dtype_of<T> || !sight.excludes()
+  // Where pairs are excluded, by a mask or by a compact kernel's 0, decode may have to look at the values as T.
+  const bool excludes = sight.excludes() || problem_.weighing.compact;
+  const bool as_they_are = strategy_.decode ? problem_.v.dtype() == dtype_of<T> || !excludes
                                             : (block_.last - block_.first) * problem_.Dv <= few_values;
   const std::int64_t head = group.head / problem_.group;
   if (strategy_.values_direct && as_they_are && !gaps) {

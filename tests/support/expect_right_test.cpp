@@ -35,8 +35,9 @@ Attended plain_answer(const Problem& p) {
   const Weigh::Kind kind = o.weigh.kind;
   got.state = tensor(all.state, {B, H, Tq}, o.want_partial && kind != Weigh::Kind::raw);
   got.index = tensor(all.index, {B, H, Tq}, o.want_partial && kind == Weigh::Kind::hard);
-  if (!o.want_partial || kind == Weigh::Kind::raw) return got;
+  if (!o.want_partial) return got;
   got.state_kind = kind == Weigh::Kind::hard                                ? PartialState::best
+                   : kind == Weigh::Kind::raw                               ? PartialState::answer
                    : kind == Weigh::Kind::uniform                           ? PartialState::count
                    : kind == Weigh::Kind::normalize && !o.score.is_kernel() ? PartialState::sum
                                                                             : PartialState::log_sum;
