@@ -116,8 +116,9 @@ void set_bandwidths(const Score& score, const Parameter& sigma, Dtype compute, c
   const double least = compute == Dtype::float64 ? 1e-150 : 1e-18, largest = 1 / least;
   for (double& value : inverses.values<double>()) {
     if (!(value >= least && value <= largest)) {
-      throw OptionError(message(use.operation, ": ", name_of(score.kind), ": sigma must be positive and finite, from ",
-                                least, " to ", largest, ", not ", value));
+      throw OptionError(message(use.operation, ": ", name_of(score.kind),
+                                ": sigma, the bandwidth, must be positive and finite, from ", least, " to ", largest,
+                                ", not ", value));
     }
     value = 1 / value;
   }
