@@ -182,10 +182,15 @@ TEST(Merge, OfHardPartsTakesTheFirstAmongEquals) {
                  .score = Score::Kind::constant,
                  .weigh = hard()});
       const Parts parts = ask_parts(p, {10, 20});
-      for (const std::int64_t j : merge(parts.answers, parts.first_keys).index.values<std::int64_t>()) EXPECT_EQ(j, 0);
+      for (const Attended held = merge(parts.answers, parts.first_keys);
+           const std::int64_t j : held.index.values<std::int64_t>())
+        EXPECT_EQ(j, 0);
       const std::vector<std::int64_t> elsewhere = {1000, 0, 500};
-      for (const std::int64_t j : merge(parts.answers, elsewhere).index.values<std::int64_t>()) EXPECT_EQ(j, 1000);
-      for (const std::int64_t j : merge(parts.answers).index.values<std::int64_t>()) EXPECT_EQ(j, 0);
+      for (const Attended held = merge(parts.answers, elsewhere);
+           const std::int64_t j : held.index.values<std::int64_t>())
+        EXPECT_EQ(j, 1000);
+      for (const Attended held = merge(parts.answers); const std::int64_t j : held.index.values<std::int64_t>())
+        EXPECT_EQ(j, 0);
     }
   });
 }
@@ -215,7 +220,8 @@ TEST(Merge, NanComesThrough) {
       Problem p({.B = 1, .H = 1, .Hk = 1, .Tq = 6, .Tk = 30, .D = 3, .Dv = 2, .weigh = weigh});
       set_element(p.k(), static_cast<std::int64_t>(bad) * 30 + 5, std::nan(""));
       const Parts parts = ask_parts(p, {10, 20});
-      for (const float x : merge(parts.answers).out.values<float>()) EXPECT_TRUE(std::isnan(x)) << weigh_name(weigh);
+      for (const Attended held = merge(parts.answers); const float x : held.out.values<float>())
+        EXPECT_TRUE(std::isnan(x)) << weigh_name(weigh);
     }
   }
 }

@@ -242,7 +242,8 @@ TEST(Prepared, TakesEveryDtypeRankAndLayout) {
 TEST(Prepared, NoKeysAtAllWork) {
   const Tensor k({2, 2, 0, 8}), v({2, 2, 0, 5}), q = random_tensor({2, 4, 6, 8}, 1);
   for (const Score& score : {dot(), cosine(), gaussian(), laplace(), constant()}) {
-    for (const float x : attend(q, prepare(k, v, score)).out.values<float>()) EXPECT_EQ(x, 0);
+    for (const Attended held = attend(q, prepare(k, v, score)); const float x : held.out.values<float>())
+      EXPECT_EQ(x, 0);
   }
 }
 

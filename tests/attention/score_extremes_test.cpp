@@ -104,7 +104,8 @@ TEST(AdditiveExtremes, WeightsOfLargeProjections) {
                      Wk = random_tensor({7, 4}, 5, Dtype::float32, size), w = random_tensor({7}, 6);
         const AttendOptions options = {.score = additive(Wq, Wk, w), .want_lse = true, .want_weights = true};
         expect_right(q, k, v, options);
-        for (const float x : attend(q, k, v, options).out.values<float>()) ASSERT_TRUE(std::isfinite(x));
+        for (const Attended held = attend(q, k, v, options); const float x : held.out.values<float>())
+          ASSERT_TRUE(std::isfinite(x));
       }
     }
   });
@@ -116,7 +117,8 @@ TEST(AdditiveExtremes, LargeOutputWeights) {
       const Additive a(1, 1e4f);
       Tensor q({Tq, 1});
       const Tensor k = Tensor::of<float>({-0.5f, 0.25f, 2, -3}, {4, 1}), v = Tensor::of<float>({1, 2, 3, 4}, {4, 1});
-      for (const float x : attend(q, k, v, {.score = a.score()}).out.values<float>()) EXPECT_EQ(x, 3);
+      for (const Attended held = attend(q, k, v, {.score = a.score()}); const float x : held.out.values<float>())
+        EXPECT_EQ(x, 3);
     }
   });
 }

@@ -204,7 +204,8 @@ TEST(ScorePoison, InParametersReachesEveryRow) {
     M.values<float>()[7] = std::nanf("");
     w.values<float>()[2] = std::nanf("");
     for (const Score& score : {bilinear(M), additive(Wq, Wk, w)}) {
-      for (const float x : attend(q, k, v, {.score = score}).out.values<float>()) EXPECT_TRUE(std::isnan(x));
+      for (const Attended held = attend(q, k, v, {.score = score}); const float x : held.out.values<float>())
+        EXPECT_TRUE(std::isnan(x));
     }
   });
 }

@@ -448,7 +448,8 @@ TEST(YourScore, OfMinusInfinityIsAScore) {
     };
     for (const std::int64_t Tq : {3, 40}) {
       const Tensor x = random_tensor({Tq, 8}, 1);
-      for (const float value : attend(x, x, x, {.score = score_by(none)}).out.values<float>()) {
+      for (const Attended held = attend(x, x, x, {.score = score_by(none)});
+           const float value : held.out.values<float>()) {
         ASSERT_TRUE(std::isnan(value));
       }
     }

@@ -150,8 +150,12 @@ TEST(Hard, TakesTheFirstAmongEquals) {
 TEST(Hard, KnowsNoSignOfZero) {
   on_every_isa([] {
     for (const std::int64_t Tq : few_and_many) {
-      for (const float x : ask(Tq, {-1, -0.0f, 0.0f, -0.0f}, {.weigh = hard()}).out.values<float>()) ASSERT_EQ(x, 2);
-      for (const float x : ask(Tq, {-1, 0.0f, -0.0f}, {.weigh = hard()}).out.values<float>()) ASSERT_EQ(x, 2);
+      for (const Attended held = ask(Tq, {-1, -0.0f, 0.0f, -0.0f}, {.weigh = hard()});
+           const float x : held.out.values<float>())
+        ASSERT_EQ(x, 2);
+      for (const Attended held = ask(Tq, {-1, 0.0f, -0.0f}, {.weigh = hard()});
+           const float x : held.out.values<float>())
+        ASSERT_EQ(x, 2);
     }
   });
 }
@@ -308,9 +312,12 @@ TEST(Normalize, ASumOfExactlyZeroIsAnEmptyRow) {
       for (const float x : zero.out.values<float>()) EXPECT_EQ(x, 0);
       for (const float x : zero.weights.values<float>()) EXPECT_EQ(x, 0);
       for (const float x : zero.lse.values<float>()) EXPECT_EQ(x, -infinity);
-      for (const float x : out({0, 0, 0}, OnEmpty::zero).out.values<float>()) EXPECT_EQ(x, 0);
-      for (const float x : out({1, 2, -3}, OnEmpty::uniform).out.values<float>()) EXPECT_FLOAT_EQ(x, 2);
-      for (const float x : out({1, 2, -3}, OnEmpty::nan).out.values<float>()) EXPECT_TRUE(std::isnan(x));
+      for (const Attended held = out({0, 0, 0}, OnEmpty::zero); const float x : held.out.values<float>())
+        EXPECT_EQ(x, 0);
+      for (const Attended held = out({1, 2, -3}, OnEmpty::uniform); const float x : held.out.values<float>())
+        EXPECT_FLOAT_EQ(x, 2);
+      for (const Attended held = out({1, 2, -3}, OnEmpty::nan); const float x : held.out.values<float>())
+        EXPECT_TRUE(std::isnan(x));
       EXPECT_THROW(out({1, 2, -3}, OnEmpty::error), OptionError);
     }
   });
@@ -386,10 +393,13 @@ TEST(CompactKernels, AQueryFarFromAllKeysSeesNone) {
           const auto out = [&](OnEmpty on_empty) {
             return attend(q, k, v, {.score = score, .weigh = weigh, .on_empty = on_empty, .want_lse = true});
           };
-          for (const float x : out(OnEmpty::zero).out.values<float>()) EXPECT_EQ(x, 0);
-          for (const float x : out(OnEmpty::zero).lse.values<float>()) EXPECT_EQ(x, -infinity);
-          for (const float x : out(OnEmpty::uniform).out.values<float>()) EXPECT_FLOAT_EQ(x, 20);
-          for (const float x : out(OnEmpty::nan).out.values<float>()) EXPECT_TRUE(std::isnan(x));
+          for (const Attended held = out(OnEmpty::zero); const float x : held.out.values<float>()) EXPECT_EQ(x, 0);
+          for (const Attended held = out(OnEmpty::zero); const float x : held.lse.values<float>())
+            EXPECT_EQ(x, -infinity);
+          for (const Attended held = out(OnEmpty::uniform); const float x : held.out.values<float>())
+            EXPECT_FLOAT_EQ(x, 20);
+          for (const Attended held = out(OnEmpty::nan); const float x : held.out.values<float>())
+            EXPECT_TRUE(std::isnan(x));
           EXPECT_THROW(out(OnEmpty::error), OptionError);
         }
         const Attended got =
