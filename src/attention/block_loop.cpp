@@ -3,19 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <type_traits>
 
 #include "attention/load.h"
 #include "base/divide_up.h"
+#include "base/numbers.h"
 
 namespace qkv {
-namespace {
-
-template <class T>
-constexpr T minus_infinity = -std::numeric_limits<T>::infinity();
-
-}  // namespace
 
 template <class T>
 BlockLoop<T>::BlockLoop(const Problem& problem, const Strategy<T>& strategy, Workspace<T>& workspace, bool tables_valid)
@@ -36,12 +30,9 @@ void BlockLoop<T>::begin(const GroupOf& group, KeyRange keys, Until until, bool 
   unit_ = to_be_seen ? T(1) : static_cast<T>(weighing.unit);
   end_ = keys.last;
   scores_ = w_.scores;
-  const auto from = static_cast<std::size_t>(group.group * strategy_.group_panels);
-  const auto panels = std::span(strategy_.panels).subspan(from);
-  group_ = {group.batch, group.unit * strategy_.unit_heads,
-            panels.first(std::min(panels.size(), static_cast<std::size_t>(strategy_.group_panels)))};
+  group_ = {group.batch, group.unit * strategy_.unit_heads, strategy_.panels_of(group.group)};
   way_ = nullptr;
-  if (to_be_seen || !weighing.exclusion_only) {
+  if (!exclusion_only()) {
     const ScoreWay& way = strategy_.scoring->way(group.batch, group_.head, problem_.H);
     way_ = &way == strategy_.exact.score ? &strategy_.exact : &strategy_.usual;
     set_score_parameters();
@@ -49,13 +40,12 @@ void BlockLoop<T>::begin(const GroupOf& group, KeyRange keys, Until until, bool 
   for (int p = 0; p < group_.count(); ++p) {
     if (way_ != nullptr) pack_queries(p);
     progress_[static_cast<std::size_t>(p)] = Progress::none;
-    std::fill_n(max(p), strategy_.max_lanes, weighing.family == Family::linear ? T(0) : minus_infinity<T>);
+    std::fill_n(max(p), strategy_.max_lanes, weighing.family == Family::linear ? T(0) : -infinity<T>);
     std::fill_n(sum(p), strategy_.max_lanes, T(0));
     if (entropy(p) != nullptr) std::fill_n(entropy(p), strategy_.max_lanes, T(0));
   }
   if (weighing.kept > 0 && !to_be_seen) selection_.begin(group_.count());
-  const bool exclusion_only = weighing.exclusion_only && !to_be_seen;
-  sight_.begin(group_, keys, until == Until::masked, exclusion_only ? T(0) : unit_, tables_valid_);
+  sight_.begin(group_, keys, until == Until::masked, exclusion_only() ? T(0) : unit_, tables_valid_);
 }
 
 template <class T>
@@ -65,10 +55,7 @@ void BlockLoop<T>::pack_queries(int p) {
   const View& q = way.q;
   const std::int64_t D = way.width;
   const T scale = way.kind == ScoreWay::Kind::dot ? static_cast<T>(way.scale * static_cast<double>(unit_)) : T(1);
-  const auto offset = [&](int r) {
-    const std::int64_t h = head() + panel.first_head + r / panel.queries, i = panel.first_query + r % panel.queries;
-    return group_.batch * q.stride(0) + h * q.stride(1) + i * q.stride(2);
-  };
+  const auto offset = [&](int r) { return place(q, row_of(panel, r, group_.batch, head())); };
   if (strategy_.decode || way.kind == ScoreWay::Kind::yours) {
     const std::int64_t width = strategy_.query_width(way);
     std::fill_n(queries(p), panel.lanes * width, T(0));
@@ -134,8 +121,7 @@ void BlockLoop<T>::drop_weights(int p) {
     scores_ = w_.scores;
   }
   for (int r = 0; r < panel.rows(); ++r) {
-    w_.row_keys[r] = row_key(dropping, group_.batch, head() + panel.first_head + r / panel.queries,
-                             panel.first_query + r % panel.queries);
+    w_.row_keys[r] = row_key(dropping, row_of(panel, r, group_.batch, head()));
   }
   strategy_.weighs->drop({scores_, panel.lanes, panel.rows(), sight_.part(p).keys, sight_.part(p).first, w_.row_keys,
                           dropping.threshold, static_cast<T>(dropping.factor)});
@@ -152,7 +138,7 @@ void BlockLoop<T>::pool_block(int p, const MutableView& out) {
     if (problem_.weighing.family == Family::linear && mark_excluded(p)) {
       // What is excluded is 0 here, and has no place among the best.
       for (int i = 0; i < part.keys * panel.lanes; ++i) {
-        if (w_.shadow[i] != minus_infinity<T>) w_.shadow[i] = scores_[i];
+        if (w_.shadow[i] != -infinity<T>) w_.shadow[i] = scores_[i];
       }
       candidates = w_.shadow;
     }
@@ -167,7 +153,7 @@ void BlockLoop<T>::pool_block(int p, const MutableView& out) {
   if (select && !compact) mark_excluded(p);  // in the weights a pair's 0 may also be a small weight
   weigh(p);
   if (select && compact) {  // a kernel's 0 excludes
-    for (int i = 0; i < part.keys * panel.lanes; ++i) w_.shadow[i] = scores_[i] == T(0) ? minus_infinity<T> : T(0);
+    for (int i = 0; i < part.keys * panel.lanes; ++i) w_.shadow[i] = scores_[i] == T(0) ? -infinity<T> : T(0);
   }
   drop_weights(p);
   const auto& values = records_.values();
@@ -212,11 +198,11 @@ bool BlockLoop<T>::finish_with(kernels::PoolArgs<T>& args, int p, const MutableV
   const Weighing& weighing = problem_.weighing;
   if (!weighing.normalized && problem_.on_empty != OnEmpty::zero) return false;  // it is not known who is empty
   for (int r = 0; r < panel.queries; ++r) {
-    const bool empty = weighing.family == Family::linear ? sum(p)[r] == T(0) : max(p)[r] == minus_infinity<T>;
+    const bool empty = weighing.family == Family::linear ? sum(p)[r] == T(0) : max(p)[r] == -infinity<T>;
     if (weighing.normalized && empty) return false;
   }
   for (int r = 0; r < panel.queries; ++r) w_.factors[r] = row_factor(weighing, max(p)[r], sum(p)[r]);
-  args.out = out.as<T>() + group_.batch * out.stride(0) + head() * out.stride(1) + panel.first_query * out.stride(2);
+  args.out = out.as<T>() + place(out, row_of(panel, 0, group_.batch, head()));
   args.out_stride = out.stride(2);
   return true;
 }
@@ -253,7 +239,7 @@ void BlockLoop<T>::pool_selected(int p, kernels::PoolArgs<T> args) {
   for (int r = 0; r < panel.rows(); ++r) {
     args.keys = 0;
     for (int j = 0; j < block.keys; ++j) {
-      if (w_.shadow[j * panel.lanes + r] == minus_infinity<T>) continue;
+      if (w_.shadow[j * panel.lanes + r] == -infinity<T>) continue;
       w_.selected_weights[args.keys] = block.weights[j * panel.lanes + r];
       for (std::int64_t strip = 0; strip < strips; ++strip) {
         std::copy_n(values + j * block.value_stride + strip * block.strip_stride, width,

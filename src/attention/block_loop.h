@@ -70,6 +70,7 @@ class BlockLoop {
   void begin(const GroupOf& group, KeyRange keys, Until until, bool to_be_seen);
   T* queries(int p) const { return w_.queries + p * w_.panel_queries; }
   bool exclusion_only() const { return problem_.weighing.exclusion_only && !to_be_seen_; }
+  bool linear() const { return problem_.weighing.family == Family::linear && !to_be_seen_; }
   // Calls work(panel, first key of the block) for every block in which the panel sees something.
   void for_each_block(FunctionRef<void(int panel, std::int64_t block)> work);
 

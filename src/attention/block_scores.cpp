@@ -5,12 +5,10 @@
 #include <type_traits>
 
 #include "attention/block_loop.h"
+#include "base/numbers.h"
 
 namespace qkv {
 namespace {
-
-template <class T>
-constexpr T minus_infinity = -std::numeric_limits<T>::infinity();
 
 kernels::DistanceKernel distance_kernel(Score::Kind kind) {
   switch (kind) {
@@ -84,14 +82,13 @@ template <class T>
 void BlockLoop<T>::compute_scores(int p) {
   const Panel& panel = group_.panel(p);
   const Part& part = sight_.part(p);
-  const bool linear = problem_.weighing.family == Family::linear && !to_be_seen_;
-  T* row_max = strategy_.decode || linear ? nullptr : w_.row_max;  // decode finds the maxima while it weighs
-  std::fill_n(w_.row_max, panel.lanes, minus_infinity<T>);
+  T* row_max = strategy_.decode || linear() ? nullptr : w_.row_max;  // decode finds the maxima while it weighs
+  std::fill_n(w_.row_max, panel.lanes, -infinity<T>);
 
   const bool edited = until_ != Until::masked || (problem_.edits_scores() && !exclusion_only());
   const bool looked_up = part.table.state == PairState::mixed;
   const bool by_panel_dot = way_ != nullptr && way_->score->kind == ScoreWay::Kind::dot && !strategy_.decode;
-  if (looked_up && !edited && by_panel_dot && !linear) return score(p, 0, part.keys, row_max, part.added);
+  if (looked_up && !edited && by_panel_dot && !linear()) return score(p, 0, part.keys, row_max, part.added);
   if (edited || looked_up) {
     score(p, 0, part.keys, nullptr);
     return edit_scores(p, 0, part.keys, true);
@@ -127,7 +124,6 @@ void BlockLoop<T>::edit_scores(int p, int first, int last, bool everything) {
   const ResolvedMask& mask = problem_.mask;
   const auto& edits = *strategy_.edits;
   set_row_parameters(p);
-  const bool linear = problem_.weighing.family == Family::linear && !to_be_seen_;
   kernels::EditArgs<T> args{scores_,
                             group_.panel(p).lanes,
                             first,
@@ -139,7 +135,7 @@ void BlockLoop<T>::edit_scores(int p, int first, int last, bool everything) {
                             w_.begins,
                             w_.ends,
                             static_cast<T>(problem_.softcap) * unit_,
-                            linear ? T(0) : minus_infinity<T>};
+                            linear() ? T(0) : -infinity<T>};
   struct Step {
     bool wanted;
     void (*edit)(const kernels::EditArgs<T>&);  // null: the functions given to edit_by
@@ -156,7 +152,7 @@ void BlockLoop<T>::edit_scores(int p, int first, int last, bool everything) {
   }
   for (int i = 0; i <= final_step; ++i) {
     if (!steps[i].wanted) continue;
-    args.row_max = i == final_step && !strategy_.decode && !linear ? w_.row_max : nullptr;
+    args.row_max = i == final_step && !strategy_.decode && !linear() ? w_.row_max : nullptr;
     if (steps[i].edit != nullptr) {
       steps[i].edit(args);
       continue;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numbers>
 #include <vector>
 
@@ -11,14 +10,10 @@
 
 #include "attention/load.h"
 #include "base/message.h"
+#include "base/numbers.h"
 
 namespace qkv {
 namespace {
-
-template <class T>
-constexpr T infinity = std::numeric_limits<T>::infinity();
-template <class T>
-constexpr T quiet_nan = std::numeric_limits<T>::quiet_NaN();
 
 template <class T>
 void put(const MutableView& view, const RowOf& row, double value) {
@@ -157,8 +152,7 @@ T Finish<T>::best_weight(const PanelResult<T>& result, int r, std::int64_t rank,
   if (weighing.family == Family::linear) return best.scores[rank] * factor;
   if (weighing.family == Family::exponential && best.scores[rank] == -infinity<T>) return T(0);
   if (weighing.family == Family::exponential) return std::exp2(best.scores[rank] - result.max[r]) * factor;
-  if (rank >= weighing.selected) return T(0);
-  return weighing.hard ? T(1) : std::exp(best.scores[rank] - best.scores[0]) * factor;
+  return rank < weighing.selected ? best_weights_[static_cast<std::size_t>(rank)] * factor : T(0);
 }
 
 // Pools the values of the best scores, whose weights are best_weights_ times `factor`; of none in a row that is NaN.
@@ -204,7 +198,7 @@ template <class T>
 T Finish<T>::dropped(const RowOf& row, std::int64_t key) const {
   const Dropping& dropping = problem_.dropping;
   if (dropping.threshold == 0) return T(1);
-  const bool gone = random_bits(row_key(dropping, row.batch, row.head, row.query), key) < dropping.threshold;
+  const bool gone = random_bits(row_key(dropping, row), key) < dropping.threshold;
   return gone ? T(0) : static_cast<T>(dropping.factor);
 }
 

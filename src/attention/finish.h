@@ -11,12 +11,6 @@
 
 namespace qkv {
 
-// Where row `at` of a sequence's head starts in a result.
-inline std::int64_t place(const View& view, const RowOf& row, std::int64_t at) {
-  return row.batch * view.stride(0) + row.head * view.stride(1) + at * view.stride(2);
-}
-inline std::int64_t place(const View& view, const RowOf& row) { return place(view, row, row.query); }
-
 // A panel's state after all keys; see kernels::WeighArgs and PoolArgs. Per row, from row 0 on.
 template <class T>
 struct PanelResult {
@@ -84,10 +78,12 @@ class Finish {
   const T* uniform_value(std::int64_t batch, std::int64_t key_head);
   T empty_weight() const;
 
-  // Whole rows of pairs.
+  // Whole rows of pairs; for all rows or for those that were chosen.
   void fill_row(const MutableView& view, const RowOf& row, std::int64_t at, T value) const;
   template <class Each>
   void for_each_weights_row(const RowOf& row, Each each) const;
+  bool all_weights() const;
+  bool some_weights() const;
   bool chosen_rows(const GroupOf& group) const;
   void write_scores(const GroupOf& group);
   void write_weights(const GroupOf& group, const T* max, const T* sum);

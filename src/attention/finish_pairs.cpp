@@ -1,42 +1,40 @@
 // attention/finish_pairs.cpp: whole matrices of weights and scores on request, in a second pass over the keys.
 #include <algorithm>
-#include <limits>
-#include <span>
 #include <vector>
 
 #include "attention/finish.h"
+#include "base/numbers.h"
 
 namespace qkv {
-namespace {
-
-template <class T>
-constexpr T infinity = std::numeric_limits<T>::infinity();
-template <class T>
-constexpr T quiet_nan = std::numeric_limits<T>::quiet_NaN();
-
-}  // namespace
 
 template <class T>
 bool Finish<T>::needs_pairs() const {
-  const bool weights = results_.weights || results_.row_weights || (results_.mass && strategy_.decode);
-  return results_.scores || (weights && problem_.weighing.family != Family::selection);
+  return results_.scores || all_weights() || some_weights();
 }
 
 template <class T>
 void Finish<T>::write_pairs(const GroupOf& group, const T* max, const T* sum) {
   if (results_.scores) write_scores(group);
-  if (problem_.weighing.family == Family::selection) return;
-  const bool all = results_.weights || (results_.mass && strategy_.decode);
-  if (all || (results_.row_weights && chosen_rows(group))) write_weights(group, max, sum);
+  if (all_weights() || (some_weights() && chosen_rows(group))) write_weights(group, max, sum);
+}
+
+// Where few are selected, finish.cpp has written their weights.
+template <class T>
+bool Finish<T>::all_weights() const {
+  const bool wanted = results_.weights || (results_.mass && strategy_.decode);
+  return wanted && problem_.weighing.family != Family::selection;
+}
+
+template <class T>
+bool Finish<T>::some_weights() const {
+  return results_.row_weights && problem_.weighing.family != Family::selection;
 }
 
 // Whether rows of the group were chosen.
 template <class T>
 bool Finish<T>::chosen_rows(const GroupOf& group) const {
-  const auto panels =
-      std::span(strategy_.panels).subspan(static_cast<std::size_t>(group.group * strategy_.group_panels));
-  const auto count = std::min(panels.size(), static_cast<std::size_t>(strategy_.group_panels));
-  const std::int64_t first = panels[0].first_query, last = panels[count - 1].first_query + panels[count - 1].queries;
+  const auto panels = strategy_.panels_of(group.group);
+  const std::int64_t first = panels.front().first_query, last = panels.back().first_query + panels.back().queries;
   return std::any_of(problem_.want_rows.begin(), problem_.want_rows.end(),
                      [&](std::int64_t row) { return strategy_.decode || (row >= first && row < last); });
 }

@@ -10,6 +10,7 @@
 #include <qkv/tensor.h>
 
 #include "attention/score_parameters.h"
+#include "base/numbers.h"
 #include "kernels/rows.h"
 
 namespace qkv {
@@ -53,8 +54,7 @@ void project_rows(const View& x, std::int64_t at, std::int64_t count, const Pack
 template <class T>
 double largest_magnitude(const T* values, std::int64_t count) {
   const auto& kernels = kernels::row_kernels<T>();
-  return kernels.finite(values, count) ? static_cast<double>(kernels.largest(values, count))
-                                       : std::numeric_limits<double>::infinity();
+  return kernels.finite(values, count) ? static_cast<double>(kernels.largest(values, count)) : infinity<double>;
 }
 
 // to = e^(2 x)

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <limits>
 #include <span>
 #include <vector>
 
@@ -13,7 +12,9 @@
 #include "attention/mass.h"
 #include "attention/selection.h"
 #include "attention/workspace.h"
+#include "base/carver.h"
 #include "base/divide_up.h"
+#include "base/numbers.h"
 #include "base/parallel.h"
 
 namespace qkv {
@@ -63,7 +64,7 @@ class Forward {
     if (problem_.B == 0 || problem_.H == 0) return;
     clear_mass();
     if (problem_.Tq == 0) return;
-    bytes_ = Workspace<T>(problem_, s_, nullptr).bytes();
+    bytes_ = Workspace<T>(problem_, s_, nullptr).bytes;
     const int threads = useful_threads(problem_, s_);
     if (s_.chunks == 1) {
       const std::int64_t runs = divide_up(s_.groups, s_.run_groups);
@@ -164,22 +165,16 @@ class Forward {
   };
   Partial partial_layout(std::byte* memory) const {
     const std::int64_t rows = s_.group_panels * s_.max_lanes, kept = RowBest<T>::slots(problem_.weighing.kept);
-    std::size_t used = 0;
-    const auto take = [&](std::int64_t count, std::size_t size) {
-      std::byte* at = memory == nullptr ? nullptr : memory + used;
-      used += (static_cast<std::size_t>(count) * size + alignment - 1) / alignment * alignment;
-      return at;
-    };
-    const auto numbers = [&](std::int64_t count) { return reinterpret_cast<T*>(take(count, sizeof(T))); };
+    Carver carver(memory);
     Partial partial{};
-    partial.max = numbers(rows);
-    partial.sum = numbers(rows);
-    partial.entropy = numbers(rows);
-    partial.sums = numbers(s_.group_panels * s_.max_rows * s_.value_width(problem_));
-    partial.best_scores = numbers(rows * kept);
-    partial.best_indices = reinterpret_cast<std::int64_t*>(take(rows * kept, sizeof(std::int64_t)));
-    partial.best_counts = reinterpret_cast<std::int32_t*>(take(rows, sizeof(std::int32_t)));
-    partial.bytes = used;
+    partial.max = carver.take<T>(rows);
+    partial.sum = carver.take<T>(rows);
+    partial.entropy = carver.take<T>(rows);
+    partial.sums = carver.take<T>(s_.group_panels * s_.max_rows * s_.value_width(problem_));
+    partial.best_scores = carver.take<T>(rows * kept);
+    partial.best_indices = carver.take<std::int64_t>(rows * kept);
+    partial.best_counts = carver.take<std::int32_t>(rows);
+    partial.bytes = carver.bytes();
     return partial;
   }
   Partial partial(std::int64_t group, std::int64_t chunk) const {
@@ -214,14 +209,13 @@ class Forward {
     Borrowed memory;
     Workspace<T> w(problem_, s_, static_cast<std::byte*>(memory->scratch.get(bytes_)));
     const std::int64_t lanes = s_.max_lanes, width = s_.value_width(problem_);
-    const auto panels = std::span(s_.panels).subspan(static_cast<std::size_t>(group.group * s_.group_panels));
-    const auto count = std::min(panels.size(), static_cast<std::size_t>(s_.group_panels));
+    const auto panels = s_.panels_of(group.group);
     const auto states = static_cast<std::size_t>(s_.group_panels * lanes);
     std::vector<T> max(states), sum(states), entropy(states);  // not the workspace's: write_pairs uses those
     Finish<T> finish(problem_, s_, results_, w);
     Selection<T> selection(problem_, s_, w);
-    if (problem_.weighing.kept > 0) selection.begin(static_cast<int>(count));
-    for (std::size_t p = 0; p < count; ++p) {
+    if (problem_.weighing.kept > 0) selection.begin(static_cast<int>(panels.size()));
+    for (std::size_t p = 0; p < panels.size(); ++p) {
       const auto panel = static_cast<std::int64_t>(p);
       const T* row_entropy = w.entropy == nullptr ? nullptr : entropy.data() + panel * lanes;
       for (int r = 0; r < panels[p].rows(); ++r) {
@@ -246,7 +240,7 @@ class Forward {
   // nothing has no part in it; the first in which it did is taken as it is.
   void merge_row(std::int64_t group, std::int64_t at, std::int64_t sums_at, std::int64_t width,
                  const RowState& to) const {
-    constexpr T lowest = -std::numeric_limits<T>::infinity();
+    constexpr T lowest = -infinity<T>;
     const bool exponential = problem_.weighing.family == Family::exponential;
     const bool entropies = problem_.want_entropy || problem_.want_effective;
     bool first = true;
@@ -332,7 +326,7 @@ std::int64_t forward_bytes(const Problem& problem, const Strategy<T>& strategy, 
                                    ? 0
                                    : problem.B * strategy.units * strategy.groups * strategy.chunks *
                                          static_cast<std::int64_t>(Forward<T>(problem, strategy, {}).partial_bytes());
-  return partial + threads * static_cast<std::int64_t>(Workspace<T>(problem, strategy, nullptr).bytes());
+  return partial + threads * static_cast<std::int64_t>(Workspace<T>(problem, strategy, nullptr).bytes);
 }
 
 template void forward(const Problem&, const Strategy<float>&, const Results&);

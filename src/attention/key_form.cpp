@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numbers>
 
 #include "attention/form_rows.h"
 #include "attention/load.h"
+#include "base/numbers.h"
 #include "base/parallel.h"
 
 namespace qkv {
@@ -15,8 +15,6 @@ namespace {
 
 // About as many keys the centre is the mean of, evenly spread: it need not be exact, only near.
 constexpr std::int64_t centre_keys = 32;
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 template <class T>
 class Former {
@@ -117,7 +115,7 @@ class Former {
     for_each_key(b, h, 1, [&](std::int64_t j, const T* row) {
       const T square =
           kernels::row_kernels<T>().centred(row, centre_of(b, h), factors, static_cast<int>(D), to + j * width);
-      largest = std::isfinite(square) ? std::max(largest, static_cast<double>(square)) : infinity;
+      largest = std::isfinite(square) ? std::max(largest, static_cast<double>(square)) : infinity<double>;
       to[j * width + D] = square * T(-0.5);
       to[j * width + D + 1] = 1;
     });

@@ -11,6 +11,7 @@
 #include "attention/resolved_mask.h"
 #include "base/aligned.h"
 #include "base/message.h"
+#include "base/numbers.h"
 #include "kernels/block.h"
 
 namespace qkv {
@@ -31,20 +32,19 @@ void softmax_rows(const View& scores, const ResolvedMask& mask, OnEmpty on_empty
         load_row(scores, b * scores.stride(0) + i * scores.stride(1), scores.stride(2), length, row);
         // A block of one row and `length` keys. The maximum goes first, so that the change of unit rounds small
         // numbers.
-        constexpr T lowest = -std::numeric_limits<T>::infinity();
+        constexpr T lowest = -infinity<T>;
         T max = lowest, running_max = lowest, sum = 0, rescale = 0;
         for (std::int64_t j = 0; j < length; ++j) max = std::max(max, row[j]);
         for (std::int64_t j = 0; j < length; ++j) row[j] = (row[j] - max) * std::numbers::log2e_v<T>;
         kernels::decode_kernels<T>(current_isa())
             .weigh({row, 1, static_cast<int>(length), nullptr, &running_max, &sum, &rescale});
         factor = T(1) / sum;
-        if (max == lowest) factor = std::numeric_limits<T>::quiet_NaN();
+        if (max == lowest) factor = quiet_nan<T>;
       } else if (on_empty == OnEmpty::error) {
         throw OptionError(
             message("masked_softmax: row ", i, " of sequence ", b, " has valid length 0, and on_empty is error"));
       } else if (on_empty != OnEmpty::zero) {
-        std::fill_n(row, Tk,
-                    on_empty == OnEmpty::nan ? std::numeric_limits<T>::quiet_NaN() : T(1) / static_cast<T>(Tk));
+        std::fill_n(row, Tk, on_empty == OnEmpty::nan ? quiet_nan<T> : T(1) / static_cast<T>(Tk));
       }
       const std::int64_t at = b * result.stride(0) + i * result.stride(1);
       store_row(row, length > 0 ? length : Tk, factor, result, at, 1);

@@ -1,9 +1,9 @@
 // attention/mass.cpp: keeps weights until they can be added up by key.
 #include "attention/mass.h"
+#include "base/numbers.h"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace qkv {
 
@@ -55,7 +55,7 @@ void Mass<T>::add_nan_row(int p, int lanes, int r) {
     const T* weights = w_.mass_weights + place * w_.block * strategy_.max_lanes;
     for (std::int64_t j = w_.mass_spans[place].first; j < w_.mass_spans[place].last; ++j) {
       const T weight = weights[(j - w_.mass_spans[place].first) * lanes + r];
-      if (weight != T(0)) add(j, std::numeric_limits<T>::quiet_NaN());
+      if (weight != T(0)) add(j, quiet_nan<T>);
     }
   }
 }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -12,11 +11,11 @@
 #include "attention/elements.h"
 #include "attention/load.h"
 #include "base/message.h"
+#include "base/numbers.h"
 
 namespace qkv {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr const char* operation = "merge";
 
 void check(std::span<const Attended> parts, std::span<const std::int64_t> first_keys) {
@@ -59,16 +58,16 @@ struct Shares {
 double state_of(const Attended& part, std::int64_t row) { return part.state ? floating_at(part.state, row) : 0; }
 
 void share_log_sums(std::span<const Attended> parts, std::int64_t row, Shares& shares) {
-  double largest = -infinity, sum = 0;
+  double largest = -infinity<double>, sum = 0;
   for (const Attended& part : parts) {
     const double lse = state_of(part, row);
     largest = lse > largest || std::isnan(lse) ? lse : largest;
   }
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const double lse = state_of(parts[i], row);
-    sum += shares.of_part[i] = lse == -infinity ? 0 : std::exp(lse - largest);
+    sum += shares.of_part[i] = lse == -infinity<double> ? 0 : std::exp(lse - largest);
   }
-  shares.state = sum == 0 ? -infinity : largest + std::log(sum);
+  shares.state = sum == 0 ? -infinity<double> : largest + std::log(sum);
   for (double& share : shares.of_part) share = share == 0 ? 0 : share / sum;
 }
 
@@ -83,7 +82,7 @@ void share_sums(std::span<const Attended> parts, std::int64_t row, Shares& share
 void share_best(std::span<const Attended> parts, std::span<const std::int64_t> first_keys, std::int64_t row,
                 Shares& shares) {
   std::fill(shares.of_part.begin(), shares.of_part.end(), 0.0);
-  shares.state = -infinity;
+  shares.state = -infinity<double>;
   shares.index = -1;
   std::size_t chosen = parts.size();
   for (std::size_t i = 0; i < parts.size(); ++i) {

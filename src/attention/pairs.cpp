@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "attention/elements.h"
+#include "base/numbers.h"
 #include "kernels/rows.h"
 
 namespace qkv {
@@ -29,7 +30,7 @@ void add_dense(const ResolvedMask::Dense& part, std::int64_t at, int keys, T uni
   const std::int64_t step = pairs.stride(3);
   if (part.kind == ResolvedMask::Dense::Kind::bias) {
     if (unit == T(0)) {
-      constexpr double excluded = -std::numeric_limits<double>::infinity();
+      constexpr double excluded = -infinity<double>;
       for (int j = 0; j < keys; ++j) {
         if (floating_at(pairs, at + j * step) == excluded) row[j] = static_cast<T>(excluded);
       }
@@ -55,7 +56,7 @@ void exclude_cells(const ResolvedMask::Cells& cells, std::int64_t b, std::int64_
     const std::int64_t cell = j / cells.keys;
     const std::int64_t end = std::min((cell + 1) * cells.keys, first + keys);
     if (cells.keep.as<std::uint8_t>()[offset_of(cells.keep, b, h, i / cells.queries, cell)] == 0) {
-      std::fill(row + (j - first), row + (end - first), -std::numeric_limits<T>::infinity());
+      std::fill(row + (j - first), row + (end - first), -infinity<T>);
     }
     j = end;
   }
@@ -68,7 +69,7 @@ void exclude_by(const mask_part::KeepBy& part, const KeepBlock& block, T* rows, 
   if (kept == Kept::all) return;
   for (std::int64_t i = 0; i < block.queries; ++i) {
     for (std::int64_t j = 0; j < block.keys; ++j) {
-      if (kept == Kept::none || !block.at(i, j)) rows[i * stride + j] = -std::numeric_limits<T>::infinity();
+      if (kept == Kept::none || !block.at(i, j)) rows[i * stride + j] = -infinity<T>;
     }
   }
 }
@@ -78,7 +79,7 @@ void exclude_by(const mask_part::KeepBy& part, const KeepBlock& block, T* rows, 
 template <class T>
 PairTable fill_pairs(const Problem& problem, const PanelKeys& of, std::int64_t first, int keys, PairRoom<T> room,
                      T* target, T* seen) {
-  constexpr T excluded = -std::numeric_limits<T>::infinity();
+  constexpr T excluded = -infinity<T>;
   const ResolvedMask& mask = problem.mask;
   const Panel& panel = of.panel;
   for (int h = 0; h < panel.heads; ++h) {

@@ -22,9 +22,20 @@ struct Dropping {
   std::vector<std::int64_t> sequence_ids;  // [B]
 };
 
+// A query of a head of a sequence.
+struct RowOf {
+  std::int64_t batch, head, query;
+};
+
+// Where row `at` of a sequence's head starts in an array [B, H, rows, ...].
+inline std::int64_t place(const View& view, const RowOf& row, std::int64_t at) {
+  return row.batch * view.stride(0) + row.head * view.stride(1) + at * view.stride(2);
+}
+inline std::int64_t place(const View& view, const RowOf& row) { return place(view, row, row.query); }
+
 // What keys the generator of one row's dropout.
-inline std::uint64_t row_key(const Dropping& dropping, std::int64_t batch, std::int64_t head, std::int64_t query) {
-  return random_key(dropping.seed, dropping.sequence_ids[static_cast<std::size_t>(batch)], head, query);
+inline std::uint64_t row_key(const Dropping& dropping, const RowOf& row) {
+  return random_key(dropping.seed, dropping.sequence_ids[static_cast<std::size_t>(row.batch)], row.head, row.query);
 }
 
 struct Problem {

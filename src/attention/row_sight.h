@@ -10,16 +10,6 @@
 
 namespace qkv {
 
-// A query of a head of a sequence.
-struct RowOf {
-  std::int64_t batch, head, query;
-};
-
-// Row r of a panel of a unit, whose first head is given.
-inline RowOf row_of(const Panel& panel, int r, std::int64_t batch, std::int64_t first_head) {
-  return {batch, first_head + panel.first_head + r / panel.queries, panel.first_query + r % panel.queries};
-}
-
 // Uses the workspace's block of scores.
 template <class T>
 class RowSight {

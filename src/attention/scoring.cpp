@@ -8,6 +8,7 @@
 
 #include "attention/form_rows.h"
 #include "attention/load.h"
+#include "base/numbers.h"
 #include "base/parallel.h"
 
 namespace qkv {
@@ -15,8 +16,6 @@ namespace {
 
 // A gaussian's terms may be so large that their rounding reaches the score by this much (SEMANTICS.md, S16).
 constexpr double tolerated_rounding = 1e-4;
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // Rows of queries that are one piece of work.
 constexpr std::int64_t rows_at_once = 256;
@@ -38,7 +37,7 @@ class Former {
       for_each_row(b, h, first, last, [&](const T* row, T* to) {
         const std::int64_t D = p_.D;
         const T square = centre_row(row, b, h, to);
-        largest = std::isfinite(square) ? std::max(largest, static_cast<double>(square)) : infinity;
+        largest = std::isfinite(square) ? std::max(largest, static_cast<double>(square)) : infinity<double>;
         if (factor != T(1)) kernels::row_kernels<T>().scale(to, static_cast<int>(D), factor, to);
         to[D] = factor;
         to[D + 1] = square * factor * T(-0.5);

@@ -1,19 +1,17 @@
-// attention/selection.cpp: keeps the best scores of each row in a heap.
+// attention/selection.cpp: keeps the best scores of each row: few in a sorted list, more in a heap.
 #include "attention/selection.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "base/numbers.h"
+
 namespace qkv {
 namespace {
-
-template <class T>
-constexpr T infinity = std::numeric_limits<T>::infinity();
 
 // Keys that are compared with the same thresholds: few, as thresholds rise quickly at first.
 constexpr int keys_at_once = 64;
@@ -111,7 +109,7 @@ RowBest<T> Selection<T>::row(int p, int r) const {
 
 // In the first block, almost every score is among the best so far. Of as many groups of keys as scores are kept, each
 // has a largest score, and the least of these is no better than the worst that will be kept: what is below it need not
-// be looked at. That is the better half of a block's scores at k = 8, and less for smaller k.
+// be looked at. With 8 kept of a block of 64 random scores, about 21 of them are left to look at.
 template <class T>
 void Selection<T>::guess_thresholds(int p, const Panel& panel, const T* scores, int keys) {
   const auto groups = static_cast<int>(problem_.weighing.kept);
@@ -155,8 +153,8 @@ void Selection<T>::add(int p, const Panel& panel, const T* scores, int keys, std
       const std::int32_t place = w_.places[i];
       const int r = place & (lanes - 1);
       if (r >= rows || scores[place] <= thresholds[r]) continue;
-      const RowBest<T> best = row(p, r);
-      RowBest<T>(best).add(scores[place], first + (place >> shift));
+      RowBest<T> best = row(p, r);
+      best.add(scores[place], first + (place >> shift));
       if (best.is_nan()) {
         thresholds[r] = infinity<T>;
       } else if (*best.count == best.room) {

@@ -1,7 +1,9 @@
 // attention/strategy.h: which kernel serves a call, and how the call is cut into panels, blocks and tasks.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "attention/problem.h"
@@ -21,6 +23,11 @@ struct Panel {
   int lanes;  // rows rounded up to what the kernel takes
   int rows() const { return heads * queries; }
 };
+
+// Row r of a panel of a unit, whose first head is given.
+inline RowOf row_of(const Panel& panel, int r, std::int64_t batch, std::int64_t first_head) {
+  return {batch, first_head + panel.first_head + r / panel.queries, panel.first_query + r % panel.queries};
+}
 
 // A *unit* is what has the same panels: a query head (panel kernel) or a key head with all its query heads (decode).
 // A *group* is a run of panels that share each block of keys while it is in the cache.
@@ -61,6 +68,10 @@ struct Strategy {
   // Heads fastest where a table of pairs is shared by heads, so that it is put in panel order once for all of them.
   bool share_pairs;
 
+  std::span<const Panel> panels_of(std::int64_t group) const {
+    const auto from = std::span(panels).subspan(static_cast<std::size_t>(group * group_panels));
+    return from.first(std::min(from.size(), static_cast<std::size_t>(group_panels)));
+  }
   std::int64_t tasks(const Problem& problem) const {
     return problem.B * units * divide_up(groups, run_groups) * chunks;
   }

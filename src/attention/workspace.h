@@ -8,7 +8,7 @@
 #include "attention/pairs.h"
 #include "attention/problem.h"
 #include "attention/strategy.h"
-#include "base/aligned.h"
+#include "base/carver.h"
 #include "base/divide_up.h"
 
 namespace qkv {
@@ -16,7 +16,8 @@ namespace qkv {
 // Pointers into a scratch that a thread keeps from call to call. With `memory` null it only counts.
 template <class T>
 struct Workspace {
-  Workspace(const Problem& problem, const Strategy<T>& s, std::byte* memory) : memory_(memory) {
+  Workspace(const Problem& problem, const Strategy<T>& s, std::byte* memory) {
+    Carver carver(memory);
     const std::int64_t group = s.group_panels, lanes = s.max_lanes;
     const bool masked = problem.mask.has_pairs() || problem.mask.has_ranges() || problem.weighing.compact;
     const std::int64_t strip = s.panel->strip, strips = divide_up(problem.Dv, strip);
@@ -25,56 +26,56 @@ struct Workspace {
     const std::int64_t width = s.scoring->max_width();
     panel_queries = lanes * s.max_query_width();
     panel_sums = s.max_rows * s.value_width(problem);
-    queries = take<T>(group * panel_queries);
-    sums = take<T>(group * panel_sums);
-    for (T** per_row : {&max, &sum}) *per_row = take<T>(group * lanes);
-    if (problem.want_entropy || problem.want_effective) entropy = take<T>(group * lanes);
+    queries = carver.take<T>(group * panel_queries);
+    sums = carver.take<T>(group * panel_sums);
+    for (T** per_row : {&max, &sum}) *per_row = carver.take<T>(group * lanes);
+    if (problem.want_entropy || problem.want_effective) entropy = carver.take<T>(group * lanes);
     for (T** per_row : {&rescale, &factors, &row_max, &positions, &slopes, &begins, &ends, &per_row_scale}) {
-      *per_row = take<T>(lanes);
+      *per_row = carver.take<T>(lanes);
     }
-    hidden = take<T>(s.scoring->parameters->hidden_width());
+    hidden = carver.take<T>(s.scoring->parameters->hidden_width());
     if (weighing.kept > 0) {
       best_slots = std::max<std::int64_t>(weighing.kept, 8);  // see RowBest::slots
-      best_scores = take<T>(group * lanes * best_slots);
-      best_indices = take<std::int64_t>(group * lanes * best_slots);
-      best_counts = take<std::int32_t>(group * lanes);
-      thresholds = take<T>(group * lanes);
-      places = take<std::int32_t>(block * lanes);
+      best_scores = carver.take<T>(group * lanes * best_slots);
+      best_indices = carver.take<std::int64_t>(group * lanes * best_slots);
+      best_counts = carver.take<std::int32_t>(group * lanes);
+      thresholds = carver.take<T>(group * lanes);
+      places = carver.take<std::int32_t>(block * lanes);
     }
-    if (problem.dropping.threshold != 0) row_keys = take<std::uint64_t>(lanes);
+    if (problem.dropping.threshold != 0) row_keys = carver.take<std::uint64_t>(lanes);
     if (problem.want_mass && !s.decode && weighing.family != Family::selection) {
       mass_blocks = divide_up(problem.Tk, s.block_keys);
-      mass_weights = take<T>(group * mass_blocks * block * lanes);
-      mass_references = take<T>(group * mass_blocks * lanes);
-      mass_spans = take<KeyRange>(group * mass_blocks);
+      mass_weights = carver.take<T>(group * mass_blocks * block * lanes);
+      mass_references = carver.take<T>(group * mass_blocks * lanes);
+      mass_spans = carver.take<KeyRange>(group * mass_blocks);
     }
-    if (problem.want_mass && !s.decode) mass = take<T>(problem.Tk * s.vector);
-    first = take<std::int64_t>(group * lanes);
-    last = take<std::int64_t>(group * lanes);
-    scores = take<T>(block * lanes);
+    if (problem.want_mass && !s.decode) mass = carver.take<T>(problem.Tk * s.vector);
+    first = carver.take<std::int64_t>(group * lanes);
+    last = carver.take<std::int64_t>(group * lanes);
+    scores = carver.take<T>(block * lanes);
     const bool direct = s.usual.direct && (s.scoring->needs_exact.empty() || s.exact.direct);
-    if (!direct || masked) keys = take<T>(block * width);
+    if (!direct || masked) keys = carver.take<T>(block * width);
     strip_stride = block * strip;
-    if (!s.decode || !s.values_direct || masked) values = take<T>(strips * strip_stride);
-    row = take<T>(std::max(s.max_rows * width, problem.Dv));
+    if (!s.decode || !s.values_direct || masked) values = carver.take<T>(strips * strip_stride);
+    row = carver.take<T>(std::max(s.max_rows * width, problem.Dv));
     if (masked) {
-      shadow = take<T>(block * lanes);
-      selected_weights = take<T>(block);
-      selected_values = take<T>(strips * strip_stride);
-      visible = take<std::int32_t>(block + 1);
+      shadow = carver.take<T>(block * lanes);
+      selected_weights = carver.take<T>(block);
+      selected_values = carver.take<T>(strips * strip_stride);
+      visible = carver.take<std::int32_t>(block + 1);
     }
     if (problem.mask.has_pairs()) {
-      pair_rows = take<T>(s.max_rows * block);
-      kept = take<bool>(block * lanes);
+      pair_rows = carver.take<T>(s.max_rows * block);
+      kept = carver.take<bool>(block * lanes);
       blocks = s.share_pairs ? divide_up(problem.Tk, s.block_keys) : 1;
-      added = take<T>(group * blocks * block * lanes);
-      seen = take<T>(group * blocks * block);
-      tables = take<PairTable>(group * blocks);
+      added = carver.take<T>(group * blocks * block * lanes);
+      seen = carver.take<T>(group * blocks * block);
+      tables = carver.take<PairTable>(group * blocks);
     }
+    bytes = carver.bytes();
   }
 
-  std::size_t bytes() const { return used_; }
-
+  std::size_t bytes;   // of all of it
   std::int64_t block;  // keys of a block, rounded up
   std::int64_t panel_queries, panel_sums;
   std::int64_t strip_stride = 0;  // between strips of values
@@ -106,17 +107,6 @@ struct Workspace {
   bool* kept = nullptr;
   T *added = nullptr, *seen = nullptr;  // per panel and table: what masks add, which keys anybody sees
   PairTable* tables = nullptr;
-
- private:
-  template <class U>
-  U* take(std::int64_t count) {
-    std::byte* at = memory_ == nullptr ? nullptr : memory_ + used_;
-    used_ += (static_cast<std::size_t>(count) * sizeof(U) + alignment - 1) / alignment * alignment;
-    return reinterpret_cast<U*>(at);
-  }
-
-  std::byte* memory_;
-  std::size_t used_ = 0;
 };
 
 }  // namespace qkv
