@@ -21,11 +21,11 @@ enum class ScoreStage : std::uint8_t {
   biased,  // after bias, ALiBi and exclusion; excluded pairs are -inf
 };
 
-// What the partial state of an answer is, by its weighing; see qkv/merge.h.
+// What the state of an answer is, by its weighing: what merge and attend_backward need of each query.
 enum class PartialState : std::uint8_t {
   none,     // not asked for
   answer,   // raw: the answer itself is enough
-  log_sum,  // softmax, and kernels under normalize: the log-sum-exp
+  log_sum,  // softmax, top_k, and kernels under normalize: the log-sum-exp
   sum,      // other scores under normalize: the sum
   count,    // uniform: how many keys were seen
   best,     // hard: the best score and its place
@@ -58,6 +58,7 @@ struct AttendOptions {
   bool want_entropy = false;                  // of each query's weights, in nats
   bool want_effective = false;                // the effective number of keys, e^entropy
   bool want_partial = false;                  // what merge needs; see qkv/merge.h
+  bool want_backward = false;                 // what attend_backward needs; see qkv/attend_backward.h
 
   int threads = 0;  // at most so many; 0 is what thread_count() says
 };
@@ -76,9 +77,10 @@ struct Attended {
   Tensor top_indices;  // the same shape, int64; -1 where fewer keys are seen
   Tensor entropy;      // [B, H, Tq]; 0 for a query that may see no key
   Tensor effective;    // [B, H, Tq]; 0 for a query that may see no key
-  Tensor state;        // [B, H, Tq], what merge needs: the log-sum-exp, the sum, the count or the best score
+  Tensor state;        // [B, H, Tq], what merge and attend_backward need: log-sum-exp, sum, count or best score
   Tensor index;        // [B, H, Tq], int64: the place of the best score; -1 for none
   PartialState state_kind = PartialState::none;
+  Tensor chosen;  // [B, H, Tq, k], int64, what attend_backward needs of top_k: the places of the k best; -1 for none
 };
 
 // Where attend_into writes; shapes and dtypes as in Attended, any strides. A view that is absent is not written.

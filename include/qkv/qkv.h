@@ -2,6 +2,7 @@
 #pragma once
 
 #include <qkv/attend.h>
+#include <qkv/attend_backward.h>
 #include <qkv/cache.h>
 #include <qkv/dtype.h>
 #include <qkv/error.h>

@@ -37,7 +37,12 @@ MutableView result_view(const MutableView& view, const Shape& shape, Dtype dtype
                      strides);
 }
 
-Results checked_results(const Problem& p, const AttendInto& into, const MutableView& state, const MutableView& index) {
+// What merge and attend_backward need, where it was asked for.
+struct StateInto {
+  MutableView state, index, chosen;
+};
+
+Results checked_results(const Problem& p, const AttendInto& into, const StateInto& state) {
   if (!into.out) throw ShapeError(message(p.operation, ": out must be given, of shape ", p.shape({p.Tq, p.Dv}).text()));
   const auto together = [&](bool given, bool wanted, const char* view, const char* option) {
     if (given == wanted) return;
@@ -60,8 +65,9 @@ Results checked_results(const Problem& p, const AttendInto& into, const MutableV
   to.entropy = result_view(into.entropy, each, p.compute, 1, p, "entropy");
   to.effective = result_view(into.effective, each, p.compute, 1, p, "effective");
   to.mass = result_view(into.mass, p.shape({p.Tk}), p.compute, 1, p, "mass");
-  to.state = result_view(state, each, p.compute, 1, p, "state");
-  to.index = result_view(index, each, Dtype::int64, 1, p, "index");
+  to.state = result_view(state.state, each, p.compute, 1, p, "state");
+  to.index = result_view(state.index, each, Dtype::int64, 1, p, "index");
+  to.chosen = result_view(state.chosen, p.shape({p.Tq, p.weighing.selected}), Dtype::int64, 2, p, "chosen");
   return to;
 }
 
@@ -92,7 +98,7 @@ Plan plan_with(const Problem& problem, const Scoring& scoring) {
   plan.panel = strategy.max_rows;
   plan.block = strategy.block_keys;
   plan.tasks = strategy.tasks(problem);
-  plan.threads = useful_threads(problem, strategy);
+  plan.threads = useful_threads(problem, strategy, plan.tasks);
   plan.peak_bytes = forward_bytes(problem, strategy, plan.threads) + scoring.bytes();
   return plan;
 }
@@ -116,15 +122,17 @@ Attended ask(const Problem& p, const Scoring& scoring) {
   make(p.want_effective, result.effective, {p.Tq}, p.compute);
   make(p.state_kind > PartialState::answer, result.state, {p.Tq}, p.compute);
   make(p.state_kind == PartialState::best, result.index, {p.Tq}, Dtype::int64);
+  make(p.want_backward && p.weighing.family == Family::selection && !p.weighing.hard, result.chosen,
+       {p.Tq, p.weighing.selected}, Dtype::int64);
   result.state_kind = p.state_kind;
   const AttendInto into{result.out,  result.lse,         result.weights,     result.scores,  result.row_weights,
                         result.mass, result.top_weights, result.top_indices, result.entropy, result.effective};
-  run(p, scoring, checked_results(p, into, result.state, result.index));
+  run(p, scoring, checked_results(p, into, {result.state, result.index, result.chosen}));
   return result;
 }
 
 void ask_into(const Problem& problem, const Scoring& scoring, const AttendInto& into) {
-  run(problem, scoring, checked_results(problem, into, {}, {}));
+  run(problem, scoring, checked_results(problem, into, {}));
 }
 
 Plan plan_ask(const Problem& problem, const Scoring& scoring) {
@@ -134,6 +142,7 @@ Plan plan_ask(const Problem& problem, const Scoring& scoring) {
 AttendOptions with_places(const AttendOptions& options, const AttendInto& into, const char* operation) {
   AttendOptions with = options;
   if (options.want_partial) throw OptionError(message(operation, ": want_partial is for attend"));
+  if (options.want_backward) throw OptionError(message(operation, ": want_backward is for attend"));
   if (!options.out_dtype && into.out) with.out_dtype = into.out.dtype();
   with.want_lse = static_cast<bool>(into.lse);
   with.want_weights = static_cast<bool>(into.weights);

@@ -113,17 +113,22 @@ void BlockLoop<T>::weigh(int p) {
 
 template <class T>
 void BlockLoop<T>::drop_weights(int p) {
-  const Panel& panel = group_.panel(p);
-  const Dropping& dropping = problem_.dropping;
-  if (dropping.threshold == 0) return;
+  if (problem_.dropping.threshold == 0) return;
   if (scores_ != w_.scores) {  // what is kept for the masses is not dropped
-    std::copy_n(scores_, sight_.part(p).keys * panel.lanes, w_.scores);
+    std::copy_n(scores_, sight_.part(p).keys * group_.panel(p).lanes, w_.scores);
     scores_ = w_.scores;
   }
+  drop(p, scores_);
+}
+
+template <class T>
+void BlockLoop<T>::drop(int p, T* weights) {
+  const Panel& panel = group_.panel(p);
+  const Dropping& dropping = problem_.dropping;
   for (int r = 0; r < panel.rows(); ++r) {
     w_.row_keys[r] = row_key(dropping, row_of(panel, r, group_.batch, head()));
   }
-  strategy_.weighs->drop({scores_, panel.lanes, panel.rows(), sight_.part(p).keys, sight_.part(p).first, w_.row_keys,
+  strategy_.weighs->drop({weights, panel.lanes, panel.rows(), sight_.part(p).keys, sight_.part(p).first, w_.row_keys,
                           dropping.threshold, static_cast<T>(dropping.factor)});
 }
 

@@ -16,6 +16,8 @@
 
 namespace qkv {
 
+kernels::DistanceKernel distance_kernel(Score::Kind kind);
+
 // Which panels of which unit.
 struct GroupOf {
   std::int64_t batch, unit, group;
@@ -23,6 +25,9 @@ struct GroupOf {
 
 // score -> mask -> weigh -> pool for one group of panels over a range of keys. Blocks are classified once, from all
 // masks together: skipped, seen whole, or partly seen. Excluded keys and values are neither computed with nor read.
+template <class T>
+class BlockGradients;
+
 template <class T>
 class BlockLoop {
  public:
@@ -57,6 +62,12 @@ class BlockLoop {
   bool mark_excluded(int p);
   const T* excluded() const { return w_.shadow; }
 
+  // The keys of the panel's part that every row of it sees by its range, counted from the part's first, in whole tiles.
+  struct Whole {
+    int first, last;
+  };
+  Whole seen_by_all(int p) const;
+
   bool started(int p) const { return progress_[static_cast<std::size_t>(p)] != Progress::none; }
   bool finished(int p) const { return progress_[static_cast<std::size_t>(p)] == Progress::finished; }
   T* scores() const { return scores_; }
@@ -64,6 +75,7 @@ class BlockLoop {
   void weigh(int p);
 
  private:
+  friend class BlockGradients<T>;  // the way back through the same stations
   using Part = typename Sight<T>::Part;
   enum class Progress : std::uint8_t { none, started, finished };
 
@@ -78,6 +90,7 @@ class BlockLoop {
   void set_score_parameters();
   void compute_scores(int p);
   void score(int p, int first, int last, T* row_max, const T* added = nullptr);
+  void squared_distances(int p);
   void call_score(int p, int first, int last) const;
   void edit_scores(int p, int first, int last, bool everything);
   void call_edits(int p, int first, int last) const;
@@ -87,6 +100,7 @@ class BlockLoop {
   void set_row_parameters(int p);
   void pool_block(int p, const MutableView& out);
   void drop_weights(int p);
+  void drop(int p, T* weights);
   bool finish_with(kernels::PoolArgs<T>& args, int p, const MutableView& out) const;
   void pool_selected(int p, kernels::PoolArgs<T> args);
 

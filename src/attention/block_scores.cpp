@@ -8,7 +8,6 @@
 #include "base/numbers.h"
 
 namespace qkv {
-namespace {
 
 kernels::DistanceKernel distance_kernel(Score::Kind kind) {
   switch (kind) {
@@ -24,8 +23,6 @@ kernels::DistanceKernel distance_kernel(Score::Kind kind) {
       return kernels::DistanceKernel::gaussian;
   }
 }
-
-}  // namespace
 
 // What scores need besides queries and keys. Heads that differ in it are not in one panel.
 template <class T>
@@ -77,6 +74,27 @@ void BlockLoop<T>::score(int p, int first, int last, T* row_max, const T* added)
   kernel(args);
 }
 
+// u^2 of every pair of the panel's part, where the way goes by distances: what a gaussian's score is -1/2 of.
+template <class T>
+void BlockLoop<T>::squared_distances(int p) {
+  const auto& keys = records_.keys();
+  const Part& part = sight_.part(p);
+  kernels::ScoreArgs<T> args{queries(p),
+                             keys.row(part.first - sight_.block().first),
+                             keys.stride,
+                             static_cast<int>(way_->score->width),
+                             group_.panel(p).lanes,
+                             0,
+                             part.keys,
+                             scores_,
+                             nullptr};
+  args.kernel = kernels::DistanceKernel::gaussian;
+  args.per_row = w_.per_row_scale;
+  args.per_coordinate = per_coordinate_;
+  args.unit = -2;
+  (keys.staged ? way_->staged : way_->kernel)(args);
+}
+
 // First and second station: the block's scores, edited; their row maxima in w_.row_max.
 template <class T>
 void BlockLoop<T>::compute_scores(int p) {
@@ -95,26 +113,31 @@ void BlockLoop<T>::compute_scores(int p) {
   }
   if (!part.limited) return score(p, 0, part.keys, row_max);
   // Only the keys that not every row sees are edited.
+  const Whole whole = seen_by_all(p);
+  if (whole.first > 0) {
+    score(p, 0, whole.first, nullptr);
+    edit_scores(p, 0, whole.first, false);
+  }
+  if (whole.first < whole.last) score(p, whole.first, whole.last, row_max);
+  if (whole.last < part.keys) {
+    score(p, whole.last, part.keys, nullptr);
+    edit_scores(p, whole.last, part.keys, false);
+  }
+}
+
+template <class T>
+typename BlockLoop<T>::Whole BlockLoop<T>::seen_by_all(int p) const {
+  const Part& part = sight_.part(p);
   const auto& ranges = sight_.ranges(p);
-  int full_first = 0, full_last = 0;
-  if (!ranges.empty_rows && !strategy_.decode) {
-    full_first = static_cast<int>(std::clamp<std::int64_t>(ranges.max_first - part.first, 0, part.keys));
-    full_last = static_cast<int>(std::clamp<std::int64_t>(ranges.min_last - part.first, full_first, part.keys));
-    // What is left over of a tile goes to the edited keys, which then need no tile of their own for it.
-    const int tile = strategy_.panel->tile_keys;
-    full_first = std::min((full_first + tile - 1) / tile * tile, full_last);
-    if (full_last < part.keys) full_last -= (full_last - full_first) % tile;
-  }
-  if (full_first == full_last) full_first = full_last = part.keys;
-  if (full_first > 0) {
-    score(p, 0, full_first, nullptr);
-    edit_scores(p, 0, full_first, false);
-  }
-  if (full_first < full_last) score(p, full_first, full_last, row_max);
-  if (full_last < part.keys) {
-    score(p, full_last, part.keys, nullptr);
-    edit_scores(p, full_last, part.keys, false);
-  }
+  Whole whole{part.keys, part.keys};
+  if (ranges.empty_rows || strategy_.decode) return whole;
+  const int first = static_cast<int>(std::clamp<std::int64_t>(ranges.max_first - part.first, 0, part.keys));
+  const int last = static_cast<int>(std::clamp<std::int64_t>(ranges.min_last - part.first, first, part.keys));
+  // What is left over of a tile goes to the others, which then need no tile of their own for it.
+  const int tile = strategy_.panel->tile_keys;
+  whole = {std::min((first + tile - 1) / tile * tile, last), last};
+  if (last < part.keys) whole.last -= (whole.last - whole.first) % tile;
+  return whole.first == whole.last ? Whole{part.keys, part.keys} : whole;
 }
 
 // All edits, in the order of SEMANTICS.md S2, or only the ranges. The last one finds the row maxima.
@@ -260,6 +283,12 @@ void BlockLoop<T>::set_row_parameters(int p) {
 
 template void BlockLoop<float>::set_score_parameters();
 template void BlockLoop<double>::set_score_parameters();
+template void BlockLoop<float>::squared_distances(int);
+template void BlockLoop<double>::squared_distances(int);
+template void BlockLoop<float>::score(int, int, int, float*, const float*);
+template void BlockLoop<double>::score(int, int, int, double*, const double*);
+template typename BlockLoop<float>::Whole BlockLoop<float>::seen_by_all(int) const;
+template typename BlockLoop<double>::Whole BlockLoop<double>::seen_by_all(int) const;
 template void BlockLoop<float>::compute_scores(int);
 template void BlockLoop<double>::compute_scores(int);
 template void BlockLoop<float>::set_row_parameters(int);

@@ -53,6 +53,7 @@ void Finish<T>::write(const PanelResult<T>& result, int p, Mass<T>* mass) {
     }
     write_numbers(result, r, kind, numbers);
     if (to.top_weights) write_top(result, r, kind, numbers.factor);
+    if (to.chosen) write_chosen(best, kind, row);
   }
   if (mass != nullptr && !selects) add_mass(result, p, kinds, *mass);
 }
@@ -243,6 +244,15 @@ void Finish<T>::write_top(const PanelResult<T>& result, int r, RowKind kind, T f
     const bool there = kind == RowKind::regular && !nan && rank < *best.count;
     weights.as<T>()[at(weights, rank)] = there ? best_weight(result, r, rank, factor) : nan ? quiet_nan<T> : T(0);
     if (indices) indices.as<std::int64_t>()[at(indices, rank)] = there ? best.indices[rank] : -1;
+  }
+}
+
+template <class T>
+void Finish<T>::write_chosen(const RowBest<T>& best, RowKind kind, const RowOf& row) const {
+  const MutableView& chosen = results_.chosen;
+  auto* to = chosen.as<std::int64_t>() + place(chosen, row);
+  for (std::int64_t rank = 0; rank < problem_.weighing.selected; ++rank) {
+    to[rank * chosen.stride(3)] = kind == RowKind::regular && rank < *best.count ? best.indices[rank] : -1;
   }
 }
 

@@ -72,6 +72,7 @@ class Finish {
   void write_selected(const RowBest<T>& best, T factor, const RowOf& row, Mass<T>* mass);
   void write_numbers(const PanelResult<T>& result, int r, RowKind kind, const RowNumbers& numbers);
   void write_top(const PanelResult<T>& result, int r, RowKind kind, T factor);
+  void write_chosen(const RowBest<T>& best, RowKind kind, const RowOf& row) const;
   void add_mass(const PanelResult<T>& result, int p, const std::vector<RowKind>& kinds, Mass<T>& mass);
   void write_empty(const RowOf& row, Mass<T>* mass);
   void write_out(const T* values, T factor, const RowOf& row);

@@ -65,7 +65,7 @@ class Forward {
     clear_mass();
     if (problem_.Tq == 0) return;
     bytes_ = Workspace<T>(problem_, s_, nullptr).bytes;
-    const int threads = useful_threads(problem_, s_);
+    const int threads = useful_threads(problem_, s_, s_.tasks(problem_));
     if (s_.chunks == 1) {
       const std::int64_t runs = divide_up(s_.groups, s_.run_groups);
       if (keeps_mass()) masses_.resize(static_cast<std::size_t>(problem_.B * problem_.H * runs * problem_.Tk));
@@ -312,12 +312,12 @@ void forward(const Problem& problem, const Strategy<T>& strategy, const Results&
 }
 
 template <class T>
-int useful_threads(const Problem& problem, const Strategy<T>& strategy) {
+int useful_threads(const Problem& problem, const Strategy<T>& strategy, std::int64_t tasks) {
   const double work = static_cast<double>(problem.B * problem.H) * static_cast<double>(problem.Tq) *
                       static_cast<double>(problem.Tk) *
                       static_cast<double>(strategy.scoring->usual.width + problem.Dv + 8);
   const auto worth = static_cast<std::int64_t>(std::min(work / worth_a_thread, 1e6));
-  return static_cast<int>(std::clamp<std::int64_t>(std::min(worth, strategy.tasks(problem)), 1, problem.threads));
+  return static_cast<int>(std::clamp<std::int64_t>(std::min(worth, tasks), 1, problem.threads));
 }
 
 template <class T>
@@ -331,8 +331,8 @@ std::int64_t forward_bytes(const Problem& problem, const Strategy<T>& strategy, 
 
 template void forward(const Problem&, const Strategy<float>&, const Results&);
 template void forward(const Problem&, const Strategy<double>&, const Results&);
-template int useful_threads(const Problem&, const Strategy<float>&);
-template int useful_threads(const Problem&, const Strategy<double>&);
+template int useful_threads(const Problem&, const Strategy<float>&, std::int64_t);
+template int useful_threads(const Problem&, const Strategy<double>&, std::int64_t);
 template std::int64_t forward_bytes(const Problem&, const Strategy<float>&, int);
 template std::int64_t forward_bytes(const Problem&, const Strategy<double>&, int);
 

@@ -15,8 +15,8 @@ void forward(const Problem& problem, const Strategy<T>& strategy, const Results&
 template <class T>
 std::int64_t forward_bytes(const Problem& problem, const Strategy<T>& strategy, int threads);
 
-// How many threads are worth waking: small calls stay on the caller's.
+// How many threads are worth waking for so many tasks: small calls stay on the caller's.
 template <class T>
-int useful_threads(const Problem& problem, const Strategy<T>& strategy);
+int useful_threads(const Problem& problem, const Strategy<T>& strategy, std::int64_t tasks);
 
 }  // namespace qkv

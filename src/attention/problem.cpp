@@ -182,7 +182,7 @@ void set_weighing(Problem& p, const AttendOptions& options) {
   if (options.want_partial && options.on_empty != OnEmpty::zero) {
     refuse("want_partial", "on_empty other than zero: an empty part must stay empty");
   }
-  if (options.want_partial) {
+  if (options.want_partial || options.want_backward) {
     p.state_kind = w.exclusion_only                        ? PartialState::count
                    : w.hard                                ? PartialState::best
                    : !w.normalized                         ? PartialState::answer
@@ -221,6 +221,7 @@ void set_wants(Problem& p, const AttendOptions& options) {
   p.want_entropy = options.want_entropy;
   p.want_effective = options.want_effective;
   p.want_partial = options.want_partial;
+  p.want_backward = options.want_backward;
   const View& rows = options.want_rows;
   p.want_row_weights = static_cast<bool>(rows);
   if (!rows) return;

@@ -54,7 +54,7 @@ struct Problem {
   Dropping dropping;
   OnEmpty on_empty;
   ScoreStage want_scores;
-  bool want_lse, want_weights, want_mass, want_entropy, want_effective, want_partial;
+  bool want_lse, want_weights, want_mass, want_entropy, want_effective, want_partial, want_backward;
   std::int64_t want_top;
   bool want_row_weights;
   std::vector<std::int64_t> want_rows;
@@ -86,7 +86,7 @@ View rank4(const View& view);
 // Where the results go, at rank 4 (one number a query: rank 3); absent ones were not asked for.
 struct Results {
   MutableView out, weights, scores, row_weights, top_weights, top_indices;
-  MutableView lse, entropy, effective, state, index;
+  MutableView lse, entropy, effective, state, index, chosen;
   MutableView mass;  // [B, H, Tk]
 };
 

@@ -13,27 +13,19 @@ constexpr std::int64_t few_values = 4096;
 
 }  // namespace
 
+// Takes the block in hand; the answer is whether some of its keys are excluded for all.
 template <class T>
-void Records<T>::fetch(const PanelGroup& group, Sight<T>& sight, const typename Strategy<T>::Way* way) {
+bool Records<T>::begin(const PanelGroup& group, Sight<T>& sight) {
   batch_ = group.batch;
   block_ = sight.block();
   finite_ = Finite::unknown;
-  const bool gaps = sight.find_gaps();
-  constexpr auto size = static_cast<std::ptrdiff_t>(sizeof(T));
-  const auto copy = [&](const View& view, std::int64_t head, std::int64_t width, T* target,
-                        std::ptrdiff_t target_stride) {
-    stage(view, head, width, gaps, [&](std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride) {
-      for (std::int64_t r = 0; r < count; ++r) {
-        std::copy_n(rows + r * stride, width, target + (row + r) * target_stride);
-      }
-    });
-    return Rows{reinterpret_cast<const std::byte*>(target), target_stride, size, true};
-  };
-  if (way != nullptr) {
-    const ScoreWay& score = *way->score;
-    const std::int64_t head = group.head / score.key_group;
-    keys_ = way->direct && !gaps ? in_place(score.k, head) : copy(score.k, head, score.width, w_.keys, score.width);
-  }
+  return sight.find_gaps();
+}
+
+template <class T>
+void Records<T>::fetch(const PanelGroup& group, Sight<T>& sight, const typename Strategy<T>::Way* way) {
+  const bool gaps = begin(group, sight);
+  fetch_keys(group, way, gaps);
   if (problem_.weighing.family == Family::selection) return;
 
   // Where pairs are excluded, by a mask or by a compact kernel's 0, decode may have to look at the values as T.
@@ -44,18 +36,55 @@ void Records<T>::fetch(const PanelGroup& group, Sight<T>& sight, const typename 
   if (strategy_.values_direct && as_they_are && !gaps) {
     values_ = in_place(problem_.v, head);
   } else if (strategy_.decode) {
-    values_ = copy(problem_.v, head, problem_.Dv, w_.values, strategy_.value_width(problem_));
+    values_ = copy(problem_.v, head, problem_.Dv, gaps, w_.values, strategy_.value_width(problem_));
   } else {
-    const auto& kernels = *strategy_.panel;
-    bool finite = true;
-    stage(problem_.v, head, problem_.Dv, gaps,
-          [&](std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride) {
-            finite &= kernels.spread({rows, stride, static_cast<int>(count), static_cast<int>(problem_.Dv),
-                                      w_.values + row * kernels.strip, w_.strip_stride});
-          });
-    values_ = {reinterpret_cast<const std::byte*>(w_.values), kernels.strip, size, true};
+    const bool finite = spread(problem_.v, head, problem_.Dv, gaps, w_.values, w_.strip_stride);
+    values_ = {reinterpret_cast<const std::byte*>(w_.values), strategy_.panel->strip, sizeof(T), true};
     finite_ = finite ? Finite::yes : Finite::no;
   }
+}
+
+template <class T>
+bool Records<T>::fetch_for_gradients(const PanelGroup& group, Sight<T>& sight, const typename Strategy<T>::Way* way,
+                                     std::int64_t product_width, T* key_strips, std::ptrdiff_t strip_stride) {
+  const bool gaps = begin(group, sight);
+  fetch_keys(group, way, gaps);
+  const View& v = problem_.v;
+  const std::int64_t head = group.head / problem_.group;
+  const bool direct = v.dtype() == dtype_of<T> && v.stride(3) == 1 && !gaps;
+  values_ = direct ? in_place(v, head) : copy(v, head, problem_.Dv, gaps, w_.values, problem_.Dv);
+  if (way == nullptr) return true;
+  return spread(way->score->k, group.head / way->score->key_group, product_width, gaps, key_strips, strip_stride);
+}
+
+template <class T>
+void Records<T>::fetch_keys(const PanelGroup& group, const typename Strategy<T>::Way* way, bool gaps) {
+  if (way == nullptr) return;
+  const ScoreWay& score = *way->score;
+  const std::int64_t head = group.head / score.key_group;
+  keys_ = way->direct && !gaps ? in_place(score.k, head) : copy(score.k, head, score.width, gaps, w_.keys, score.width);
+}
+
+template <class T>
+typename Records<T>::Rows Records<T>::copy(const View& view, std::int64_t head, std::int64_t width, bool gaps,
+                                           T* target, std::ptrdiff_t target_stride) const {
+  stage(view, head, width, gaps, [&](std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride) {
+    for (std::int64_t r = 0; r < count; ++r) std::copy_n(rows + r * stride, width, target + (row + r) * target_stride);
+  });
+  return {reinterpret_cast<const std::byte*>(target), target_stride, sizeof(T), true};
+}
+
+// Into strips; the answer is whether all are finite.
+template <class T>
+bool Records<T>::spread(const View& view, std::int64_t head, std::int64_t width, bool gaps, T* target,
+                        std::ptrdiff_t strip_stride) const {
+  const auto& kernels = *strategy_.panel;
+  bool finite = true;
+  stage(view, head, width, gaps, [&](std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride) {
+    finite &= kernels.spread(
+        {rows, stride, static_cast<int>(count), static_cast<int>(width), target + row * kernels.strip, strip_stride});
+  });
+  return finite;
 }
 
 template <class T>

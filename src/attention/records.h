@@ -30,12 +30,22 @@ class Records {
   // Finds the keys and values of the block that the group looks at, or copies them. Keys that nobody sees are not read.
   // Null for `way`: no keys are needed. Values are fetched where the weighing pools them.
   void fetch(const PanelGroup& group, Sight<T>& sight, const typename Strategy<T>::Way* way);
+  // The same for the backward pass: values are found row by row as keys are. With `way`, keys are also spread into
+  // strips, `product_width` columns of each; the answer is whether these are finite.
+  bool fetch_for_gradients(const PanelGroup& group, Sight<T>& sight, const typename Strategy<T>::Way* way,
+                           std::int64_t product_width, T* key_strips, std::ptrdiff_t strip_stride);
   const Rows& keys() const { return keys_; }
   const Rows& values() const { return values_; }
   std::ptrdiff_t strip_stride() const { return values_.staged ? w_.strip_stride : strategy_.panel->strip; }
   bool values_finite();
 
  private:
+  bool begin(const PanelGroup& group, Sight<T>& sight);
+  void fetch_keys(const PanelGroup& group, const typename Strategy<T>::Way* way, bool gaps);
+  Rows copy(const View& view, std::int64_t head, std::int64_t width, bool gaps, T* target,
+            std::ptrdiff_t target_stride) const;
+  bool spread(const View& view, std::int64_t head, std::int64_t width, bool gaps, T* target,
+              std::ptrdiff_t strip_stride) const;
   Rows in_place(const View& rows, std::int64_t head) const;
   void stage(const View& view, std::int64_t head, std::int64_t width, bool gaps,
              FunctionRef<void(std::int64_t row, std::int64_t count, const T* rows, std::ptrdiff_t stride)> keep) const;

@@ -22,6 +22,8 @@ struct ScoreWay {
   std::int64_t width = 0;      // that are compared
   std::int64_t key_group = 1;  // query heads per key head of k
   double scale = 1;            // of dot
+  // Backward: the columns of q and k that gradients are products of; see gradient_forms.h.
+  std::int64_t product_width = 0;
 };
 
 // The ways of one call: what is as a rule taken, and another for heads where that would not be exact enough. A gaussian
@@ -43,6 +45,7 @@ struct Scoring {
   // What the views above may show.
   std::shared_ptr<const KeyForm> form;
   FormTensor queries, projections;
+  Tensor centred_queries, centred_keys;  // backward, of distances; see gradient_forms.h
 };
 
 // Whether keys have any say.

@@ -72,7 +72,7 @@ typename Strategy<T>::Way kernel_of(const ScoreWay& way, bool decode, const Prob
 }  // namespace
 
 template <class T>
-Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring) {
+Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring, Pass pass) {
   Strategy<T> s{};
   const Isa isa = current_isa();
   s.scoring = &scoring;
@@ -81,9 +81,10 @@ Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring) {
   s.edits = &kernels::edit_kernels<T>(isa);
   s.rows = &kernels::row_kernels<T>(isa);
   const auto& panel = *s.panel;
-  s.decode = problem.Tq > 0 && problem.Tq <= decode_queries;
+  s.gradients = &kernels::gradient_kernels<T>(isa);
+  s.decode = problem.Tq > 0 && problem.Tq <= decode_queries && pass == Pass::forward;
   s.vector = panel.vector;
-  s.group_panels = panel.group_panels;
+  s.group_panels = pass == Pass::forward ? panel.group_panels : s.gradients->group_panels;
   if (s.decode) {
     const auto& decode = kernels::decode_kernels<T>(isa);
     s.block_keys = kernels::decode_keys;
@@ -97,7 +98,7 @@ Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring) {
     s.pool_staged = decode.pool[0];
     s.weigh = decode.weigh;
   } else {
-    s.block_keys = panel.block_keys;
+    s.block_keys = pass == Pass::forward ? panel.block_keys : s.gradients->block_keys;
     s.chunk_keys = std::max<std::int64_t>(problem.Tk, 1);
     s.units = problem.H;
     s.unit_heads = 1;
@@ -124,7 +125,7 @@ Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring) {
   return s;
 }
 
-template Strategy<float> choose_strategy<float>(const Problem&, const Scoring&);
-template Strategy<double> choose_strategy<double>(const Problem&, const Scoring&);
+template Strategy<float> choose_strategy<float>(const Problem&, const Scoring&, Pass);
+template Strategy<double> choose_strategy<double>(const Problem&, const Scoring&, Pass);
 
 }  // namespace qkv

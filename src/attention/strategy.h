@@ -10,6 +10,7 @@
 #include "attention/scoring.h"
 #include "base/divide_up.h"
 #include "kernels/block.h"
+#include "kernels/gradients.h"
 #include "kernels/rows.h"
 
 namespace qkv {
@@ -58,6 +59,7 @@ struct Strategy {
     void (*kernel)(const kernels::ScoreArgs<T>&);  // null: the function given to score_by
     void (*staged)(const kernels::ScoreArgs<T>&);
   };
+  const kernels::GradientKernels<T>* gradients;
   const Scoring* scoring;
   Way usual, exact;  // see Scoring
   bool values_direct;
@@ -85,8 +87,9 @@ struct Strategy {
 
 // The choice depends on Tq, the widths, dtypes, options and the instruction set; never on B, H, Tk, lengths or threads,
 // so that a sequence's result does not depend on what else is in the call.
-// `scoring` must outlive it.
+// `scoring` must outlive it. The backward pass takes panels for any number of queries.
+enum class Pass : std::uint8_t { forward, backward };
 template <class T>
-Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring);
+Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring, Pass pass = Pass::forward);
 
 }  // namespace qkv

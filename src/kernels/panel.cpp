@@ -17,38 +17,11 @@
 
 #include "kernels/block.h"
 #include "kernels/isa.h"
-#include "kernels/tile-inl.h"
+#include "kernels/panel-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qkv::kernels::HWY_NAMESPACE {
 namespace {
-
-// The shapes of tiles, per instruction set: with 32 registers a tall tile one vector wide is best, with 16 registers
-// one of 6 keys by 2 vectors (Zen 3, share of peak of the score alone at D = 64 and 128: 96 and 98 %; 4 by 3 had 93 and
-// 96).
-#if HWY_TARGET == HWY_AVX3
-inline constexpr int max_vectors = 1;
-inline constexpr int block_keys = 256;
-inline constexpr int pool_rows = 4;
-template <int vectors>
-inline constexpr int score_keys = 8;
-#elif HWY_TARGET == HWY_AVX2
-inline constexpr int max_vectors = 2;
-inline constexpr int block_keys = 192;
-inline constexpr int pool_rows = 6;
-template <int vectors>
-inline constexpr int score_keys = vectors == 2 ? 6 : 8;
-#else  // not tuned, and small
-inline constexpr int max_vectors = 2;
-inline constexpr int block_keys = 192;
-inline constexpr int pool_rows = 2;
-template <int vectors>
-inline constexpr int score_keys = 4;
-#endif
-inline constexpr int pool_vectors = 2;
-template <class T>
-inline constexpr int strip_width = pool_vectors* lanes_of<T>;
-inline constexpr int group_panels = 8;
 
 // What happens to a score before it is stored.
 enum class Then { nothing, raise_max, add_and_raise_max };
@@ -74,36 +47,17 @@ HWY_INLINE void score_tile(const ScoreArgs<T>& args, int j, Vec<T> (&highest)[ve
   }
 }
 
-// A tile of `count` keys, at most `most`.
-template <int most, int vectors, Then then, class T>
-HWY_INLINE void score_some(const ScoreArgs<T>& args, int j, int count, Vec<T> (&highest)[vectors]) {
-  if constexpr (most > 0) {
-    if (count == most) return score_tile<most, vectors, then>(args, j, highest);
-    score_some<most - 1, vectors, then>(args, j, count, highest);
-  }
-}
-
 template <int vectors, Then then, class T>
 void score_panel(const ScoreArgs<T>& args) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
-  constexpr int keys = score_keys<vectors>;
   Vec<T> highest[vectors];
   for (int v = 0; v < vectors; ++v) {
     highest[v] = then == Then::nothing ? hn::Zero(d) : hn::Load(d, args.row_max + v * L);
   }
-  int j = args.first;
-  for (; j + 2 * keys <= args.last; j += keys) score_tile<keys, vectors, then>(args, j, highest);
-  // The rest is less than two tiles. A small tile waits for its own sums, so two halves are better than a whole and a
-  // small one.
-  int left = args.last - j;
-  if (left > keys) {
-    const int taken = left <= keys + keys / 2 ? (left + 1) / 2 : keys;
-    score_some<keys, vectors, then>(args, j, taken, highest);
-    j += taken;
-    left -= taken;
-  }
-  score_some<keys, vectors, then>(args, j, left, highest);
+  constexpr bool every_height = std::is_same_v<T, float> && then != Then::add_and_raise_max;
+  for_each_score_tile<vectors, every_height>(
+      args.first, args.last, [&]<int keys>(int j) { score_tile<keys, vectors, then>(args, j, highest); });
   if constexpr (then != Then::nothing) {
     for (int v = 0; v < vectors; ++v) hn::Store(highest[v], d, args.row_max + v * L);
   }

@@ -17,6 +17,7 @@ HEIGHT = {layer: height for height, group in enumerate(LAYERS) for layer in grou
 
 HEADERS = {
     "attend.h": "attention",
+    "attend_backward.h": "attention",
     "cache.h": "attention",
     "dtype.h": "tensor",
     "error.h": "base",

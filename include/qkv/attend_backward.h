@@ -1,0 +1,51 @@
+// qkv/attend_backward.h: the gradients of attend, in the same memory and without the weights.
+#pragma once
+
+#include <vector>
+
+#include <qkv/attend.h>
+#include <qkv/export.h>
+#include <qkv/tensor.h>
+
+namespace qkv {
+
+// The gradients of some number with respect to what attend gave, in the shapes of Attended; absent is zero.
+struct AttendUpstream {
+  View out = {};
+  View lse = {};      // where the answer has its log-sum-exp
+  View entropy = {};  // where the answer has its entropy
+};
+
+// Which gradients are computed. What is not asked for is absent, and its work is not done.
+struct AttendWanted {
+  bool q = true, k = true, v = true;
+  bool score = false;  // what the score carries: M; Wq, Wk and w; sigma
+  bool scale = false, softcap = false;
+  bool bias = false, slopes = false;  // of the mask
+};
+
+// The gradients, dense, in the shapes of what they are of and in the dtype of the computation.
+struct AttendGradients {
+  Tensor dq, dk, dv;
+  Tensor dmatrix;                                        // bilinear: of M
+  Tensor dquery_weights, dkey_weights, dhidden_weights;  // additive: of Wq, Wk, w
+  Tensor dbandwidths;                                    // kernels: of sigma; [1] where it is one number
+  Tensor dscale, dsoftcap;                               // []
+  std::vector<Tensor> dbias;                             // one per bias of the mask, in their order
+  Tensor dslopes;                                        // [H], of the slopes of ALiBi
+};
+
+// `answer` is what attend gave for the same arguments with options.want_backward: its output and the few numbers a
+// query that weights are recomputed from. Nothing of size Tq * Tk is stored, unless a bias is that large.
+//
+// Formulas: SEMANTICS.md, S21. Dropout falls on the same weights again. A query that may see no key gives and gets
+// exactly 0, whatever on_empty says. hard gives gradients to the values it chose, uniform to values, boxcar to values;
+// at a kink, as where q = k for laplace, a gradient is 0. What the mask excludes is not read and gets 0.
+// The result is the same, bit for bit, for any number of threads.
+//
+// Not there yet, and refused by name: functions of your own (score_by, edit_by), prepared keys, and gradients of
+// gradients. Throws ShapeError, OptionError, DtypeError.
+QKV_API AttendGradients attend_backward(View q, View k, View v, const Attended& answer, const AttendUpstream& upstream,
+                                        const AttendOptions& options = {}, const AttendWanted& wanted = {});
+
+}  // namespace qkv

@@ -1,0 +1,319 @@
+// attention/attend_backward.cpp: checks what attend_backward is given, and runs it.
+#include <qkv/attend_backward.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <variant>
+
+#include <qkv/error.h>
+
+#include "attention/backward.h"
+#include "attention/gradient_forms.h"
+#include "attention/load.h"
+#include "base/divide_up.h"
+#include "base/message.h"
+#include "base/numbers.h"
+#include "base/parallel.h"
+
+namespace qkv {
+namespace {
+
+constexpr const char* operation = "attend_backward";
+
+// Keys of a task: their sums and rows are about what the second-level cache holds, and packing queries anew for every
+// range costs less than 1 %.
+constexpr std::int64_t range_keys = 512;
+
+void refuse_functions(const Problem& p) {
+  const auto refuse = [](const char* what) {
+    throw OptionError(message(operation, ": ", what, " has no derivative here; see docs/semantics.md"));
+  };
+  if (p.score.kind == Score::Kind::yours) refuse("a score given to score_by");
+  if (!p.mask.edit_by().empty()) refuse("an edit given to edit_by");
+}
+
+// The weights of selections are those of softmax where the chosen keys are, and nothing else.
+void weigh_again(Problem& p) {
+  Weighing& w = p.weighing;
+  w.kept = 0;
+  if (w.family != Family::selection) return;
+  w.family = Family::exponential;
+  w.unit *= std::numbers::log2e;
+  w.exclusion_only = w.hard;
+}
+
+// Gives the missing axes of a number per query, or of a row.
+View with_axes(const View& view, const Shape& shape, int last_axes, const Problem& p, const char* name) {
+  if (!view) return {};
+  if (!(view.shape() == shape)) {
+    throw ShapeError(message(operation, ": ", name, " of shape ", view.shape().text(), " must be ", shape.text()));
+  }
+  Strides strides = {};
+  std::int64_t extents[4] = {p.B, p.H, 1, 1};
+  const int own = view.rank();
+  for (int axis = 0; axis < last_axes; ++axis) {
+    extents[2 + axis] = view.extent(own - last_axes + axis);
+    strides[static_cast<std::size_t>(2 + axis)] = view.stride(own - last_axes + axis);
+  }
+  if (own > last_axes) strides[0] = view.stride(0);
+  if (own == 2 + last_axes) strides[1] = view.stride(1);
+  return View(view.data(), view.dtype(),
+              Shape(std::span<const std::int64_t>(extents, static_cast<std::size_t>(2 + last_axes))), strides);
+}
+
+MutableView rank4_of(Tensor& tensor) {
+  const View view = rank4(tensor);
+  return MutableView(tensor.view().data(), tensor.dtype(), view.shape(), view.strides());
+}
+
+MutableView broadcast(Tensor& gradient, const Problem& p) {
+  const Shape to{p.B, p.H, p.Tq, p.Tk};
+  const MutableView view = gradient;
+  Strides strides = {};
+  for (int axis = 0; axis < view.rank(); ++axis) {
+    const int target = 4 - view.rank() + axis;
+    if (view.extent(axis) == to[target]) strides[static_cast<std::size_t>(target)] = view.stride(axis);
+  }
+  return MutableView(view.data(), view.dtype(), to, strides);
+}
+
+template <class T>
+class Caller {
+ public:
+  Caller(const Problem& problem, Scoring& scoring, const Attended& answer, const AttendUpstream& upstream,
+         const AttendOptions& options, const AttendWanted& wanted)
+      : p_(problem),
+        scoring_(scoring),
+        answer_(answer),
+        upstream_(upstream),
+        options_(options),
+        wanted_(wanted),
+        strategy_(choose_strategy<T>(problem, scoring, Pass::backward)) {}
+
+  AttendGradients run() {
+    View dout = with_axes(upstream_.out, p_.shape({p_.Tq, p_.Dv}), 2, p_, "upstream.out");
+    const Tensor nothing(Shape{p_.Dv}, p_.compute);
+    if (!dout) dout = View(View(nothing).data(), p_.compute, Shape{p_.B, p_.H, p_.Tq, p_.Dv}, Strides{0, 0, 0, 1});
+    RowStates<T> rows;
+    set_rows(rows, dout);
+    AttendGradients to;
+    if (wanted_.q) to.dq = Tensor(shape_of(p_.q), p_.compute);
+    if (wanted_.k) to.dk = Tensor(shape_of(p_.k), p_.compute);
+    if (wanted_.v) to.dv = Tensor(shape_of(p_.v), p_.compute);
+    GradientTask<T> task{p_, strategy_, rows, dout, chosen()};
+    const bool pairs =
+        wanted_.q || wanted_.k || wanted_.score || wanted_.scale || wanted_.softcap || wanted_.bias || wanted_.slopes;
+    task.needs_slopes = pairs && !p_.weighing.exclusion_only;
+    task.needs_softcap = wanted_.softcap;
+    task.needs_slopes_of_alibi = wanted_.slopes && !p_.mask.slopes().empty();
+    const std::int64_t width =
+        task.needs_slopes ? std::max(scoring_.usual.product_width, scoring_.exact.product_width) : 0;
+    const std::int64_t strip = strategy_.panel->strip;  // two vectors: what additive's kernel takes at once
+    task.product_width = divide_up(width, strip) * strip;
+    task.range_keys = divide_up(range_keys, strategy_.block_keys) * strategy_.block_keys;
+    add_biases(task, to);
+
+    // From gradients of what is weighed to those of scores as they were given.
+    const Weighing& w = p_.weighing;
+    const double factor = w.family == Family::exponential ? w.unit * std::numbers::ln2 : w.unit;
+    ProductGradients products;
+    if (to.dv) products.dv = rank4_of(to.dv);
+    const bool direct = takes_queries_as_they_are(p_.score) && !wanted_.scale;
+    FormTensor dq, dk;
+    if (task.needs_slopes && direct) {
+      if (to.dq) products.dq = rank4_of(to.dq);
+      if (to.dk) products.dk = rank4_of(to.dk);
+      products.factor = factor * scoring_.usual.scale;
+    } else if (task.needs_slopes) {
+      dq = zeros(Shape{p_.B, p_.H, p_.Tq, width});
+      dk = zeros(Shape{p_.B, gradient_key_heads(p_, scoring_), p_.Tk, width});
+      products.dq = dq.view();
+      products.dk = dk.view();
+      products.factor = factor;
+    }
+    const std::vector<PairSums> sums = backward(task, products);
+    finish_scalars(sums, factor, to);
+    for (Tensor& bias : to.dbias) {
+      for (T& value : bias.values<T>()) value *= static_cast<T>(factor);
+    }
+    if (task.needs_slopes && !direct) {
+      finish_gradients(p_, scoring_, dq.view(), dk.view(), sums, factor, wanted_, to);
+    }
+    make_rest(to);
+    return to;
+  }
+
+ private:
+  Shape shape_of(const View& view) const {
+    std::vector<std::int64_t> extents;
+    if (p_.rank > 2) extents.push_back(view.extent(0));
+    if (p_.rank > 3) extents.push_back(view.extent(1));
+    extents.push_back(view.extent(2));
+    extents.push_back(view.extent(3));
+    return Shape(extents);
+  }
+
+  FormTensor zeros(const Shape& shape) const {
+    FormTensor tensor(shape, p_.compute);
+    std::fill_n(tensor.view().template as<T>(), shape.elements(), T(0));
+    return tensor;
+  }
+
+  View required(const Tensor& tensor, const char* name, std::initializer_list<std::int64_t> last) const {
+    if (!tensor) {
+      throw OptionError(message(operation, ": answer has no ", name,
+                                "; attend must be asked with want_backward, and with want_entropy where its gradient "
+                                "is given"));
+    }
+    return with_axes(tensor, p_.shape(last), static_cast<int>(last.size()), p_, name);
+  }
+
+  View chosen() const {
+    if (p_.weighing.hard) {
+      const View index = required(answer_.index, "index", {p_.Tq});
+      Strides strides = index.strides();
+      strides[3] = 1;
+      return View(index.data(), index.dtype(), Shape{p_.B, p_.H, p_.Tq, 1}, strides);
+    }
+    if (p_.weighing.selected == 0) return {};
+    return required(answer_.chosen, "chosen", {p_.Tq, p_.weighing.selected});
+  }
+
+  void set_rows(RowStates<T>& rows, const View& dout) const {
+    const Weighing& w = p_.weighing;
+    const bool linear = w.family == Family::linear;
+    const auto count = static_cast<std::size_t>(p_.B * p_.H * p_.Tq);
+    const bool stateless = !w.normalized || w.hard;
+    const View state = stateless ? View() : required(answer_.state, "state", {p_.Tq});
+    const View out = stateless ? View() : required(answer_.out, "out", {p_.Tq, p_.Dv});
+    const View dlse = with_axes(upstream_.lse, p_.shape({p_.Tq}), 1, p_, "upstream.lse");
+    const View dentropy = with_axes(upstream_.entropy, p_.shape({p_.Tq}), 1, p_, "upstream.entropy");
+    View entropy;
+    if (dentropy) entropy = required(answer_.entropy, "entropy", {p_.Tq});
+    if ((dlse || dentropy) && stateless) {
+      throw OptionError(message(operation, ": this weighing has neither log-sum-exp nor entropy"));
+    }
+    rows.reference.assign(count, linear ? T(1) : T(0));
+    rows.added.assign(count, T(0));
+    if (linear) rows.multiplier.assign(count, T(1));
+    if (dentropy) rows.entropy.assign(count, T(0));
+    if (stateless) return;
+    parallel_for(p_.B * p_.H, p_.threads, [&](std::int64_t head) {
+      std::vector<T> a(static_cast<std::size_t>(p_.Dv)), b(a);
+      for (std::int64_t i = 0; i < p_.Tq; ++i) {
+        const RowOf row{head / p_.H, head % p_.H, i};
+        const auto at = static_cast<std::size_t>(head * p_.Tq + i);
+        const auto number = [&](const View& view) {
+          T value = 0;
+          if (view) load_row(view, place(view, row), 1, 1, &value);
+          return value;
+        };
+        const T number_of_row = number(state);
+        const bool empty = is_empty(number_of_row);
+        set_reference(rows, at, number_of_row);
+        if (empty) continue;
+        load_row(out, place(out, row), out.stride(3), p_.Dv, a.data());
+        load_row(dout, place(dout, row), dout.stride(3), p_.Dv, b.data());
+        double delta = 0;
+        for (std::size_t c = 0; c < a.size(); ++c) delta += static_cast<double>(a[c]) * static_cast<double>(b[c]);
+        const T dH = number(dentropy);
+        const double of_entropy = dentropy ? static_cast<double>(dH) * static_cast<double>(number(entropy)) : 0;
+        rows.added[at] = static_cast<T>(static_cast<double>(number(dlse)) - delta - of_entropy);
+        if (dentropy) rows.entropy[at] = dH;
+      }
+    });
+  }
+
+  bool is_empty(T state) const {
+    return answer_.state_kind == PartialState::log_sum ? state == -infinity<T> : state == T(0);
+  }
+
+  void set_reference(RowStates<T>& rows, std::size_t at, T state) const {
+    const bool logarithm = answer_.state_kind == PartialState::log_sum;
+    if (p_.weighing.family == Family::linear) {
+      const T sum = logarithm ? std::exp(state) : state;
+      rows.reference[at] = rows.multiplier[at] = is_empty(state) ? T(0) : T(1) / sum;
+      return;
+    }
+    const T reference = logarithm ? static_cast<T>(static_cast<double>(state) * std::numbers::log2e) : std::log2(state);
+    rows.reference[at] = is_empty(state) ? infinity<T> : reference;
+  }
+
+  void add_biases(GradientTask<T>& task, AttendGradients& to) const {
+    if (!wanted_.bias) return;
+    for (const Mask::Part& part : options_.mask.parts()) {
+      if (const auto* bias = std::get_if<mask_part::Bias>(&part)) {
+        to.dbias.emplace_back(bias->bias.shape(), p_.compute);
+      }
+    }
+    for (Tensor& gradient : to.dbias) {
+      if (task.needs_slopes) task.biases.push_back(broadcast(gradient, p_));
+    }
+  }
+
+  void finish_scalars(const std::vector<PairSums>& sums, double factor, AttendGradients& to) const {
+    if (wanted_.softcap) {
+      to.dsoftcap = Tensor(Shape{}, p_.compute);
+      double sum = 0;
+      for (const PairSums& head : sums) sum += head.softcap;
+      to.dsoftcap.view().as<T>()[0] = static_cast<T>(sum * factor);
+    }
+    if (!wanted_.slopes) return;
+    to.dslopes = Tensor(Shape{p_.H}, p_.compute);
+    for (std::int64_t h = 0; h < p_.H; ++h) {
+      double sum = 0;
+      for (std::size_t i = static_cast<std::size_t>(h); i < sums.size(); i += static_cast<std::size_t>(p_.H)) {
+        sum += sums[i].slope;
+      }
+      to.dslopes.view().as<T>()[h] = static_cast<T>(sum * factor);
+    }
+  }
+
+  // What is wanted and gets nothing is zeros.
+  void make_rest(AttendGradients& to) const {
+    const auto make = [&](bool wanted, Tensor& tensor, const Shape& shape) {
+      if (wanted && !tensor) tensor = Tensor(shape, p_.compute);
+    };
+    const Score& score = p_.score;
+    make(wanted_.scale, to.dscale, Shape{});
+    make(wanted_.score && score.kind == Score::Kind::bilinear, to.dmatrix, score.matrix.shape());
+    const bool additive = wanted_.score && score.kind == Score::Kind::additive;
+    make(additive, to.dquery_weights, score.query_weights.shape());
+    make(additive, to.dkey_weights, score.key_weights.shape());
+    make(additive, to.dhidden_weights, score.hidden_weights.shape());
+    make(wanted_.score && score.is_kernel() && score.kind != Score::Kind::constant, to.dbandwidths,
+         score.bandwidths ? score.bandwidths.shape() : Shape{1});
+  }
+
+  const Problem& p_;
+  const Scoring& scoring_;
+  const Attended& answer_;
+  const AttendUpstream& upstream_;
+  const AttendOptions& options_;
+  const AttendWanted& wanted_;
+  Strategy<T> strategy_;
+};
+
+}  // namespace
+
+AttendGradients attend_backward(View q, View k, View v, const Attended& answer, const AttendUpstream& upstream,
+                                const AttendOptions& options, const AttendWanted& wanted) {
+  AttendOptions with = options;
+  with.want_lse = with.want_weights = with.want_mass = with.want_entropy = with.want_effective = false;
+  with.want_partial = with.want_backward = false;
+  with.want_top = 0;
+  with.want_rows = {};
+  with.want_scores = ScoreStage::none;
+  Problem problem = check(q, k, v, with, operation);
+  refuse_functions(problem);
+  weigh_again(problem);
+  Scoring scoring = make_scoring(problem);
+  prepare_products(problem, scoring);
+  if (problem.compute == Dtype::float64) {
+    return Caller<double>(problem, scoring, answer, upstream, options, wanted).run();
+  }
+  return Caller<float>(problem, scoring, answer, upstream, options, wanted).run();
+}
+
+}  // namespace qkv

@@ -1,0 +1,178 @@
+// attention/backward.cpp: the tasks of the backward pass, and how they take turns.
+#include "attention/backward.h"
+
+#include <algorithm>
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "attention/forward.h"
+#include "base/aligned.h"
+#include "base/divide_up.h"
+#include "base/parallel.h"
+
+namespace qkv {
+namespace {
+
+// How many ranges of keys have been done, for each group of queries. Ranges take turns, in their order.
+class Turns {
+ public:
+  explicit Turns(std::int64_t groups) : done_(static_cast<std::size_t>(groups)) {}
+
+  // Tasks are handed out in rising order, so whoever has the turn is at work already.
+  void wait(std::int64_t group, std::int64_t range) const {
+    while (of(group).load(std::memory_order_acquire) != range) {
+      if (failed_.load(std::memory_order_relaxed)) throw std::runtime_error("a task before this one failed");
+      std::this_thread::yield();
+    }
+  }
+  void pass_on(std::int64_t group, std::int64_t range) { of(group).store(range + 1, std::memory_order_release); }
+  void fail() { failed_.store(true, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::int64_t>& of(std::int64_t group) const { return done_[static_cast<std::size_t>(group)]; }
+
+  mutable std::vector<std::atomic<std::int64_t>> done_;
+  std::atomic<bool> failed_ = false;
+};
+
+template <class T>
+class Backward {
+ public:
+  Backward(const GradientTask<T>& task, const ProductGradients& to)
+      : task_(task),
+        problem_(task.problem),
+        s_(task.strategy),
+        to_(to),
+        ranges_(divide_up(problem_.Tk, task.range_keys)),
+        turns_(problem_.B * problem_.H * s_.groups),
+        sums_(static_cast<std::size_t>(problem_.B * problem_.H * ranges_)) {
+    // Where several heads or ranges add to the same element of a bias, one task does them all, one after the other.
+    for (const MutableView& bias : task.biases) {
+      one_head_after_another_ |= (bias.stride(0) == 0 && problem_.B > 1) || (bias.stride(1) == 0 && problem_.H > 1);
+      one_range_after_another_ |= bias.stride(3) == 0 && problem_.Tk > 1;
+    }
+    bytes_ = Workspace<T>(problem_, s_, nullptr).bytes;
+    room_bytes_ = GradientRoom<T>(task, nullptr).bytes;
+  }
+
+  std::vector<PairSums> run() {
+    if (problem_.Tq == 0 || problem_.Tk == 0) return {};
+    const std::int64_t heads = problem_.B * problem_.Hk;
+    const std::int64_t head_tasks = one_head_after_another_ ? 1 : heads;
+    const std::int64_t range_tasks = one_range_after_another_ ? 1 : ranges_;
+    parallel_for(head_tasks * range_tasks, useful_threads(problem_, s_, head_tasks * range_tasks), [&](std::int64_t i) {
+      const std::int64_t head = i / range_tasks, range = i % range_tasks;
+      try {
+        for (std::int64_t h = one_head_after_another_ ? 0 : head; h < (one_head_after_another_ ? heads : head + 1);
+             ++h) {
+          for (std::int64_t r = one_range_after_another_ ? 0 : range;
+               r < (one_range_after_another_ ? ranges_ : range + 1); ++r) {
+            run_range(h / problem_.Hk, h % problem_.Hk, r);
+          }
+        }
+      } catch (...) {
+        turns_.fail();
+        throw;
+      }
+    });
+    return add_sums();
+  }
+
+ private:
+  void run_range(std::int64_t b, std::int64_t key_head, std::int64_t range) {
+    const Reused memory(bytes_ + room_bytes_);
+    auto* at = static_cast<std::byte*>(memory.get());
+    Workspace<T> workspace(problem_, s_, at);
+    GradientRoom<T> room(task_, at + bytes_);
+    const KeyRange keys{range * task_.range_keys, std::min((range + 1) * task_.range_keys, problem_.Tk)};
+    const std::int64_t count = keys.last - keys.first, value_width = s_.value_width(problem_);
+    std::fill_n(room.dk, count * task_.product_width, T(0));
+    std::fill_n(room.dv, count * value_width, T(0));
+    const std::int64_t first = key_head * problem_.group, last = first + problem_.group;
+    // Keys that differ by query head have gradients that do.
+    const bool by_head = to_.dk && to_.dk.extent(1) != problem_.Hk;
+    for (std::int64_t h = first; h < last; ++h) {
+      run_head(b, h, range, keys, workspace, room);
+      if (by_head) {
+        write(to_.dk, b, h, keys, room.dk, task_.product_width, static_cast<T>(to_.factor));
+        std::fill_n(room.dk, count * task_.product_width, T(0));
+      }
+    }
+    if (to_.dk && !by_head) write(to_.dk, b, key_head, keys, room.dk, task_.product_width, static_cast<T>(to_.factor));
+    if (to_.dv) write(to_.dv, b, key_head, keys, room.dv, value_width, T(1));
+  }
+
+  void run_head(std::int64_t b, std::int64_t h, std::int64_t range, KeyRange keys, Workspace<T>& workspace,
+                GradientRoom<T>& room) {
+    BlockGradients<T> block(task_, workspace, room);
+    PairSums& sums = sums_[static_cast<std::size_t>((b * problem_.H + h) * ranges_ + range)];
+    for (std::int64_t group = 0; group < s_.groups; ++group) {
+      const bool seen = block.run({b, h, group}, keys, sums);
+      if (!to_.dq) continue;
+      const std::int64_t turn = (b * problem_.H + h) * s_.groups + group;
+      turns_.wait(turn, range);
+      if (seen) add(b, h, s_.panels_of(group).front().first_query, block.rows(), room.dq);
+      turns_.pass_on(turn, range);
+    }
+  }
+
+  void add(std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t rows, const T* from) const {
+    const MutableView& dq = to_.dq;
+    const auto factor = static_cast<T>(to_.factor);
+    const std::int64_t width = dq.extent(3), step = dq.stride(3);
+    for (std::int64_t i = 0; i < rows; ++i, from += task_.product_width) {
+      T* to = dq.as<T>() + place(dq, {b, h, first + i});
+      if (step == 1) {
+        for (std::int64_t c = 0; c < width; ++c) to[c] += from[c] * factor;
+      } else {
+        for (std::int64_t c = 0; c < width; ++c) to[c * step] += from[c] * factor;
+      }
+    }
+  }
+
+  void write(const MutableView& view, std::int64_t b, std::int64_t h, KeyRange keys, const T* from, std::int64_t stride,
+             T factor) const {
+    const std::int64_t width = view.extent(3), step = view.stride(3);
+    for (std::int64_t j = keys.first; j < keys.last; ++j, from += stride) {
+      T* to = view.as<T>() + place(view, {b, h, j});
+      for (std::int64_t c = 0; c < width; ++c) to[c * step] = from[c] * factor;
+    }
+  }
+
+  // Of all ranges, in their order.
+  std::vector<PairSums> add_sums() const {
+    std::vector<PairSums> heads(static_cast<std::size_t>(problem_.B * problem_.H));
+    for (std::size_t i = 0; i < sums_.size(); ++i) {
+      PairSums& head = heads[i / static_cast<std::size_t>(ranges_)];
+      head.softcap += sums_[i].softcap;
+      head.slope += sums_[i].slope;
+      if (!sums_[i].hidden.empty()) head.hidden.resize(sums_[i].hidden.size(), 0.0);
+      for (std::size_t e = 0; e < sums_[i].hidden.size(); ++e) head.hidden[e] += sums_[i].hidden[e];
+    }
+    return heads;
+  }
+
+  const GradientTask<T>& task_;
+  const Problem& problem_;
+  const Strategy<T>& s_;
+  const ProductGradients& to_;
+  std::int64_t ranges_;
+  Turns turns_;
+  std::vector<PairSums> sums_;  // per head and range
+  std::size_t bytes_, room_bytes_;
+  bool one_head_after_another_ = false, one_range_after_another_ = false;
+};
+
+}  // namespace
+
+template <class T>
+std::vector<PairSums> backward(const GradientTask<T>& task, const ProductGradients& to) {
+  return Backward<T>(task, to).run();
+}
+
+template std::vector<PairSums> backward(const GradientTask<float>&, const ProductGradients&);
+template std::vector<PairSums> backward(const GradientTask<double>&, const ProductGradients&);
+
+}  // namespace qkv

@@ -1,0 +1,487 @@
+// attention/block_gradients.cpp: weights again, gradients of scores, and their products, for one block after another.
+#include "attention/block_gradients.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "attention/load.h"
+#include "base/divide_up.h"
+#include "base/numbers.h"
+
+namespace qkv {
+
+template <class T>
+GradientRoom<T>::GradientRoom(const GradientTask<T>& task, std::byte* memory) {
+  const Strategy<T>& s = task.strategy;
+  const std::int64_t group = s.group_panels, lanes = s.max_lanes, strip = s.panel->strip;
+  const std::int64_t block = divide_up(s.block_keys, kernels::decode_pad) * kernels::decode_pad;
+  const std::int64_t Dv = task.problem.Dv;
+  rows = group * lanes;
+  panel_weights = block * lanes;
+  row_strip = rows * strip;
+  key_strip = block * strip;
+  Carver carver(memory);
+  weights = carver.take<T>(group * panel_weights);
+  slopes = carver.take<T>(group * panel_weights);
+  upstream = carver.take<T>(group * Dv * lanes);
+  upstream_strips = carver.take<T>(divide_up(Dv, strip) * row_strip);
+  query_strips = carver.take<T>(divide_up(task.product_width, strip) * row_strip);
+  key_strips = carver.take<T>(divide_up(task.product_width, strip) * key_strip);
+  dq = carver.take<T>(rows * task.product_width);
+  dk = carver.take<T>(task.range_keys * task.product_width);
+  dv = carver.take<T>(task.range_keys * s.value_width(task.problem));
+  for (T** per_row : {&reference, &added, &entropy, &multiplier}) *per_row = carver.take<T>(group * lanes);
+  ones = carver.take<T>(lanes);
+  unedited = carver.take<T>(block * lanes);
+  hidden = carver.take<T>(task.product_width);
+  dhidden = carver.take<T>(task.product_width);
+  bytes = carver.bytes();
+}
+
+template <class T>
+BlockGradients<T>::BlockGradients(const GradientTask<T>& task, Workspace<T>& workspace, GradientRoom<T>& room)
+    : task_(task),
+      problem_(task.problem),
+      s_(task.strategy),
+      w_(workspace),
+      room_(room),
+      loop_(task.problem, task.strategy, workspace) {}
+
+template <class T>
+bool BlockGradients<T>::run(const GroupOf& group, KeyRange keys, PairSums& sums) {
+  keys_ = keys;
+  sums_ = &sums;
+  loop_.begin(group, keys);
+  const KeyRange seen = loop_.sight_.all();
+  if (seen.first >= seen.last) return false;
+  begin_rows();
+  const std::int64_t step = s_.block_keys;
+  for (std::int64_t block = seen.first / step * step; block < seen.last; block += step) {
+    if (!loop_.sight_.look_at(block, std::min(block + step, keys.last))) continue;
+    const auto* way = task_.needs_slopes ? loop_.way_ : nullptr;
+    const std::int64_t width = way == nullptr || by_units() ? 0 : way->score->product_width;
+    keys_finite_ =
+        loop_.records_.fetch_for_gradients(loop_.group_, loop_.sight_, way, width, room_.key_strips, room_.key_strip);
+    if (way != nullptr && by_units()) {
+      const auto& rows = loop_.records_.keys();
+      keys_finite_ = load_padded(reinterpret_cast<const T*>(rows.data), rows.stride, block_keys(), room_.key_strips);
+    }
+    for (int p = 0; p < loop_.group_.count(); ++p) {
+      if (!loop_.sight_.part(p).skip) panel_slopes(p);
+    }
+    products();
+  }
+  return true;
+}
+
+// The group's queries and upstream gradients, in the layouts of both kinds of products, and the states of its rows.
+template <class T>
+void BlockGradients<T>::begin_rows() {
+  const PanelGroup& group = loop_.group_;
+  const Panel& last = group.panel(group.count() - 1);
+  rows_ = last.first_query + last.queries - group.panel(0).first_query;
+  std::fill_n(room_.dq, rows_ * task_.product_width, T(0));
+  std::fill_n(room_.ones, s_.max_lanes, T(1));
+  const View& dout = task_.upstream;
+  for (int p = 0; p < group.count(); ++p) {
+    const Panel& panel = group.panel(p);
+    const bool direct = dout.dtype() == dtype_of<T> && dout.stride(3) == 1;
+    const auto Dv = static_cast<int>(problem_.Dv);
+    if (!direct) {
+      for (int r = 0; r < panel.rows(); ++r) {
+        load_row(dout, place(dout, row(p, r)), dout.stride(3), Dv, w_.row + r * Dv);
+      }
+    }
+    s_.panel->transpose({direct ? dout.as<T>() + place(dout, row(p, 0)) : w_.row, direct ? dout.stride(2) : Dv,
+                         panel.rows(), Dv, T(1), room_.upstream + p * Dv * s_.max_lanes, panel.lanes});
+    const auto set = [&](T* to, const std::vector<T>& from, T padding) {
+      if (from.empty()) return;
+      const auto at = (group.batch * problem_.H + loop_.head()) * problem_.Tq + panel.first_query;
+      std::fill_n(row_array(to, p), s_.max_lanes, padding);
+      std::copy_n(from.begin() + at, panel.rows(), row_array(to, p));
+    };
+    const bool linear = problem_.weighing.family == Family::linear;
+    set(room_.reference, task_.rows.reference, linear ? T(0) : infinity<T>);
+    set(room_.added, task_.rows.added, T(0));
+    set(room_.entropy, task_.rows.entropy, T(0));
+    set(room_.multiplier, task_.rows.multiplier, T(0));
+  }
+  rows_finite_ = load_strips(dout, problem_.Dv, room_.upstream_strips);
+  if (task_.needs_slopes) {
+    const ScoreWay& way = *loop_.way_->score;
+    if (by_units()) {
+      const View& q = way.q;
+      rows_finite_ &= load_padded(q.as<T>() + place(q, row(0, 0)), q.stride(2), rows_, room_.query_strips);
+      const View hidden = of_head(s_.scoring->parameters->hidden, loop_.head());
+      load_padded(hidden.as<T>(), 0, 1, room_.hidden);
+    } else {
+      rows_finite_ &= load_strips(way.q, way.product_width, room_.query_strips);
+    }
+  }
+}
+
+// The additive score has units instead of coordinates, and a kernel that takes rows as they are, with zeros behind.
+template <class T>
+bool BlockGradients<T>::by_units() const {
+  const ScoreWay::Kind kind = loop_.way_->score->kind;
+  return kind == ScoreWay::Kind::additive || kind == ScoreWay::Kind::additive_direct;
+}
+
+// The answer is whether all are finite.
+template <class T>
+bool BlockGradients<T>::load_padded(const T* rows, std::ptrdiff_t stride, std::int64_t count, T* to) const {
+  const std::int64_t width = loop_.way_->score->width, padded = task_.product_width;
+  bool finite = true;
+  for (std::int64_t r = 0; r < count; ++r, rows += stride, to += padded) {
+    finite &= s_.rows->finite(rows, width);
+    std::fill(std::copy_n(rows, width, to), to + padded, T(0));
+  }
+  return finite;
+}
+
+// The group's rows of a view, in strips; the answer is whether all are finite.
+template <class T>
+bool BlockGradients<T>::load_strips(const View& view, std::int64_t width, T* strips) const {
+  const RowOf first = row(0, 0);
+  if (view.dtype() == dtype_of<T> && view.stride(3) == 1) {
+    return s_.panel->spread({view.as<T>() + place(view, first), view.stride(2), static_cast<int>(rows_),
+                             static_cast<int>(width), strips, room_.row_strip});
+  }
+  bool finite = true;
+  std::vector<T> loaded(static_cast<std::size_t>(width));
+  for (std::int64_t r = 0; r < rows_; ++r) {
+    load_row(view, place(view, first, first.query + r), view.stride(3), width, loaded.data());
+    finite &=
+        s_.panel->spread({loaded.data(), 0, 1, static_cast<int>(width), strips + r * s_.panel->strip, room_.row_strip});
+  }
+  return finite;
+}
+
+// One panel's weights and slopes.
+template <class T>
+void BlockGradients<T>::panel_slopes(int p) {
+  const Part& part = loop_.sight_.part(p);
+  const std::ptrdiff_t at = offset(p) * loop_.group_.panel(p).lanes;
+  clear_unseen(p, weights(p));
+  if (task_.needs_slopes) clear_unseen(p, slopes(p));
+  const Weighing& weighing = problem_.weighing;
+  const bool plain = task_.needs_slopes && loop_.way_->score->kind == ScoreWay::Kind::dot &&
+                     weighing.family == Family::exponential && !weighing.exclusion_only && !problem_.edits_scores() &&
+                     part.table.state != PairState::mixed && problem_.dropping.threshold == 0 &&
+                     task_.rows.entropy.empty() && !task_.chosen && task_.biases.empty();
+  plain ? recall_plain(p, weights(p) + at, slopes(p) + at) : recall(p, weights(p) + at, slopes(p) + at);
+}
+
+// Keys of the block outside of the panel's part weigh nothing.
+template <class T>
+void BlockGradients<T>::clear_unseen(int p, T* block) const {
+  const std::ptrdiff_t lanes = loop_.group_.panel(p).lanes, first = offset(p) * lanes;
+  const std::ptrdiff_t last = first + loop_.sight_.part(p).keys * lanes;
+  std::fill(block, block + first, T(0));
+  std::fill(block + last, block + block_keys() * lanes, T(0));
+}
+
+// Products that become weights and slopes while they are in registers.
+template <class T>
+void BlockGradients<T>::recall_plain(int p, T* weights, T* slopes) {
+  const Part& part = loop_.sight_.part(p);
+  const int lanes = loop_.group_.panel(p).lanes;
+  const auto& keys = loop_.records_.keys();
+  const auto& values = loop_.records_.values();
+  kernels::RecallArgs<T> args{loop_.queries(p),
+                              reinterpret_cast<const T*>(keys.row(offset(p))),
+                              keys.stride,
+                              static_cast<int>(loop_.way_->score->width),
+                              lanes,
+                              0,
+                              part.keys,
+                              row_array(room_.reference, p),
+                              weights,
+                              slopes};
+  s_.gradients->weigh(args);
+  if (part.limited) {
+    loop_.set_row_parameters(p);
+    kernels::EditArgs<T> edit{weights, lanes, 0, 0, nullptr};
+    edit.begins = w_.begins;
+    edit.ends = w_.ends;
+    edit.excluded = 0;
+    const auto whole = loop_.seen_by_all(p);
+    for (const auto& [first, last] : {std::pair{0, whole.first}, std::pair{whole.last, part.keys}}) {
+      edit.first = first;
+      edit.last = last;
+      if (first < last) s_.edits->limit(edit);
+    }
+  }
+  args.queries = room_.upstream + p * problem_.Dv * s_.max_lanes;
+  args.keys = reinterpret_cast<const T*>(values.row(offset(p)));
+  args.key_stride = values.stride;
+  args.depth = static_cast<int>(problem_.Dv);
+  args.per_row = row_array(room_.added, p);
+  s_.gradients->chain(args);
+}
+
+// The same for everything else, one step at a time.
+template <class T>
+void BlockGradients<T>::recall(int p, T* weights, T* slopes) {
+  const Part& part = loop_.sight_.part(p);
+  const Panel& panel = loop_.group_.panel(p);
+  const Weighing& weighing = problem_.weighing;
+  const bool linear = weighing.family == Family::linear, drops = problem_.dropping.threshold != 0;
+  kernels::ChainArgs<T> chain{weights, slopes, panel.lanes, part.keys, row_array(room_.reference, p)};
+  loop_.scores_ = weights;
+  loop_.compute_scores(p);
+  linear ? s_.gradients->scale(chain) : s_.gradients->exponentials(chain);
+  if (task_.chosen) keep_chosen(p, weights);
+  if (task_.needs_slopes) {
+    const auto& values = loop_.records_.values();
+    kernels::ScoreArgs<T> products{room_.upstream + p * problem_.Dv * s_.max_lanes,
+                                   values.row(offset(p)),
+                                   values.stride,
+                                   static_cast<int>(problem_.Dv),
+                                   panel.lanes,
+                                   0,
+                                   part.keys,
+                                   slopes,
+                                   nullptr};
+    s_.panel->score(products);
+    if (drops) loop_.drop(p, slopes);
+    chain.added = row_array(room_.added, p);
+    if (!task_.rows.entropy.empty()) chain.entropy = row_array(room_.entropy, p);
+    if (linear) chain.multiplier = row_array(room_.multiplier, p);
+    chain.keep_zeros = linear && !weighing.kernel_values && chain.entropy == nullptr;
+    s_.gradients->chain_any(chain);
+    if (chain.keep_zeros && loop_.mark_excluded(p)) {
+      for (int i = 0; i < part.keys * panel.lanes; ++i) {
+        if (loop_.excluded()[i] == -infinity<T>) slopes[i] = 0;
+      }
+    }
+  }
+  if (drops) loop_.drop(p, weights);
+  if (task_.needs_slopes) undo_edits(p, slopes);
+}
+
+// All weights but those of the chosen keys become 0; that of hard's is 1.
+template <class T>
+void BlockGradients<T>::keep_chosen(int p, T* weights) const {
+  const Part& part = loop_.sight_.part(p);
+  const Panel& panel = loop_.group_.panel(p);
+  const View& chosen = task_.chosen;
+  std::copy_n(weights, part.keys * panel.lanes, room_.unedited);
+  std::fill_n(weights, part.keys * panel.lanes, T(0));
+  for (int r = 0; r < panel.rows(); ++r) {
+    for (std::int64_t rank = 0; rank < chosen.extent(3); ++rank) {
+      const std::int64_t j = chosen.as<std::int64_t>()[place(chosen, row(p, r)) + rank * chosen.stride(3)] - part.first;
+      if (j < 0 || j >= part.keys) continue;
+      const auto at = static_cast<int>(j) * panel.lanes + r;
+      weights[at] = problem_.weighing.exclusion_only ? T(1) : room_.unedited[at];
+    }
+  }
+}
+
+// From gradients of what is weighed to gradients of what the score gave: the edits in reverse.
+template <class T>
+void BlockGradients<T>::undo_edits(int p, T* slopes) {
+  const Part& part = loop_.sight_.part(p);
+  const Panel& panel = loop_.group_.panel(p);
+  for (const MutableView& bias : task_.biases) add_to_bias(bias, p, slopes);
+  if (task_.needs_slopes_of_alibi) {
+    loop_.set_row_parameters(p);
+    for (int j = 0; j < part.keys; ++j) {
+      for (int r = 0; r < panel.rows(); ++r) {
+        const T distance = std::abs(w_.positions[r] - static_cast<T>(j));
+        sums_->slope -= static_cast<double>(slopes[j * panel.lanes + r]) * static_cast<double>(distance);
+      }
+    }
+  }
+  if (loop_.way_->score->kind == ScoreWay::Kind::distance) slopes_by_distance(p, slopes);
+  if (problem_.softcap == 0) return;
+  // d/ds c tanh(s / c) = 1 - t^2, d/dc = t - (s / c) (1 - t^2)
+  loop_.scores_ = room_.unedited;
+  loop_.score(p, 0, part.keys, nullptr);
+  const T inverse = T(1) / (static_cast<T>(problem_.softcap) * loop_.unit_);
+  for (int i = 0; i < part.keys * panel.lanes; ++i) {
+    if (slopes[i] == T(0)) continue;
+    const T ratio = room_.unedited[i] * inverse, t = std::tanh(ratio), derivative = T(1) - t * t;
+    if (task_.needs_softcap) sums_->softcap += static_cast<double>(slopes[i] * (t - ratio * derivative));
+    slopes[i] *= derivative;
+  }
+}
+
+template <class T>
+void BlockGradients<T>::add_to_bias(const MutableView& bias, int p, const T* slopes) const {
+  const Part& part = loop_.sight_.part(p);
+  const Panel& panel = loop_.group_.panel(p);
+  for (int r = 0; r < panel.rows(); ++r) {
+    T* to = bias.as<T>() + place(bias, row(p, r)) + part.first * bias.stride(3);
+    for (int j = 0; j < part.keys; ++j) to[j * bias.stride(3)] += slopes[j * panel.lanes + r];
+  }
+}
+
+// What the block's weights and slopes come to for queries, keys and values.
+template <class T>
+void BlockGradients<T>::products() {
+  const bool excludes = loop_.sight_.excludes() || problem_.weighing.compact || task_.chosen;
+  if (excludes && !(rows_finite_ && keys_finite_)) return product_pair_by_pair();
+  const std::int64_t value_width = s_.value_width(problem_);
+  gather(weights(0), room_.upstream_strips, value_width, room_.dv, value_width);
+  if (!task_.needs_slopes) return;
+  by_units() ? additive_gradients() : product_queries_and_keys();
+}
+
+// sums += over the panels of weights^T rows
+template <class T>
+void BlockGradients<T>::gather(const T* weights, const T* strips, std::int64_t width, T* sums,
+                               std::int64_t stride) const {
+  std::array<kernels::GatherPanel<T>, PanelGroup::max_panels> panels;
+  int count = 0;
+  for (int p = 0; p < loop_.group_.count(); ++p) {
+    const Part& part = loop_.sight_.part(p);
+    if (part.skip) continue;
+    const Panel& panel = loop_.group_.panel(p);
+    panels[static_cast<std::size_t>(count++)] = {weights + p * room_.panel_weights,
+                                                 strips + first_row(p) * s_.panel->strip,
+                                                 panel.lanes,
+                                                 panel.rows(),
+                                                 offset(p),
+                                                 offset(p) + part.keys};
+  }
+  const std::int64_t first = loop_.sight_.block().first - keys_.first;
+  s_.gradients->gather(
+      {panels.data(), count, block_keys(), room_.row_strip, static_cast<int>(width), sums + first * stride, stride});
+}
+
+template <class T>
+void BlockGradients<T>::product_queries_and_keys() {
+  const std::int64_t stride = task_.product_width;
+  const std::int64_t width = divide_up(loop_.way_->score->product_width, s_.vector) * s_.vector;
+  gather(slopes(0), room_.query_strips, width, room_.dk, stride);
+  for (int p = 0; p < loop_.group_.count(); ++p) {
+    const Part& part = loop_.sight_.part(p);
+    if (part.skip) continue;
+    const Panel& panel = loop_.group_.panel(p);
+    T* dq = room_.dq + first_row(p) * stride;
+    kernels::PoolArgs<T> pool{slopes(p) + offset(p) * panel.lanes,
+                              panel.lanes,
+                              panel.rows(),
+                              room_.key_strips + offset(p) * s_.panel->strip,
+                              s_.panel->strip,
+                              room_.key_strip,
+                              static_cast<int>(width),
+                              part.keys,
+                              dq,
+                              stride,
+                              room_.ones,
+                              nullptr,
+                              nullptr,
+                              room_.ones,
+                              dq,
+                              stride};
+    if (part.limited) {
+      loop_.set_row_parameters(p);
+      pool.begins = w_.begins;
+      pool.ends = w_.ends;
+    }
+    s_.panel->pool(pool);
+  }
+}
+
+template <class T>
+void BlockGradients<T>::additive_gradients() {
+  const std::int64_t stride = task_.product_width, first = loop_.sight_.block().first - keys_.first;
+  const bool direct = loop_.way_->score->kind == ScoreWay::Kind::additive_direct;
+  std::fill_n(room_.dhidden, stride, T(0));
+  for (int p = 0; p < loop_.group_.count(); ++p) {
+    const Part& part = loop_.sight_.part(p);
+    if (part.skip) continue;
+    const Panel& panel = loop_.group_.panel(p);
+    const kernels::AdditiveGradientArgs<T> args{slopes(p) + offset(p) * panel.lanes,
+                                                panel.lanes,
+                                                panel.rows(),
+                                                part.keys,
+                                                static_cast<int>(stride),
+                                                room_.query_strips + first_row(p) * stride,
+                                                room_.key_strips + offset(p) * stride,
+                                                room_.hidden,
+                                                stride,
+                                                room_.dq + first_row(p) * stride,
+                                                room_.dk + (first + offset(p)) * stride,
+                                                room_.dhidden};
+    (direct ? s_.gradients->additive_direct : s_.gradients->additive)(args);
+  }
+  add_hidden();
+}
+
+template <class T>
+void BlockGradients<T>::add_hidden() {
+  sums_->hidden.resize(static_cast<std::size_t>(loop_.way_->score->width), 0.0);
+  for (std::size_t e = 0; e < sums_->hidden.size(); ++e) sums_->hidden[e] += static_cast<double>(room_.dhidden[e]);
+}
+
+// Times the derivative of the score by the squared distance; see kernels::DistanceGradientArgs.
+template <class T>
+void BlockGradients<T>::slopes_by_distance(int p, T* slopes) {
+  const Part& part = loop_.sight_.part(p);
+  const int count = part.keys * loop_.group_.panel(p).lanes;
+  loop_.scores_ = room_.unedited;
+  loop_.squared_distances(p);
+  s_.gradients->distance(
+      {slopes, room_.unedited, count, distance_kernel(problem_.score.kind), problem_.weighing.kernel_values});
+}
+
+// A block in which something that somebody may not see is NaN or infinite, and 0 times it would be NaN.
+template <class T>
+void BlockGradients<T>::product_pair_by_pair() {
+  const PanelGroup& group = loop_.group_;
+  const std::int64_t strip = s_.panel->strip, at = loop_.sight_.block().first - keys_.first;
+  const std::int64_t width = task_.product_width, value_width = s_.value_width(problem_);
+  const auto in_strips = [&](const T* strips, std::ptrdiff_t stride, std::int64_t row, std::int64_t c) {
+    return strips[c / strip * stride + row * strip + c % strip];
+  };
+  std::fill_n(room_.dhidden, width, T(0));
+  for (int p = 0; p < group.count(); ++p) {
+    if (loop_.sight_.part(p).skip) continue;
+    const Panel& panel = group.panel(p);
+    for (int j = 0; j < block_keys(); ++j) {
+      for (int r = 0; r < panel.rows(); ++r) {
+        const std::int64_t i = first_row(p) + r;
+        const T weight = weights(p)[j * panel.lanes + r];
+        for (std::int64_t c = 0; weight != T(0) && c < problem_.Dv; ++c) {
+          room_.dv[(at + j) * value_width + c] += weight * in_strips(room_.upstream_strips, room_.row_strip, i, c);
+        }
+        const T slope = task_.needs_slopes ? slopes(p)[j * panel.lanes + r] : T(0);
+        if (slope == T(0)) continue;
+        if (by_units()) {
+          add_units(slope, i, j, at + j);
+          continue;
+        }
+        for (std::int64_t c = 0; c < loop_.way_->score->product_width; ++c) {
+          room_.dk[(at + j) * width + c] += slope * in_strips(room_.query_strips, room_.row_strip, i, c);
+          room_.dq[i * width + c] += slope * in_strips(room_.key_strips, room_.key_strip, j, c);
+        }
+      }
+    }
+  }
+  if (task_.needs_slopes && by_units()) add_hidden();
+}
+
+// One pair of the additive score.
+template <class T>
+void BlockGradients<T>::add_units(T slope, std::int64_t i, std::int64_t j, std::int64_t key) {
+  const std::int64_t stride = task_.product_width;
+  const bool direct = loop_.way_->score->kind == ScoreWay::Kind::additive_direct;
+  for (std::int64_t e = 0; e < loop_.way_->score->width; ++e) {
+    const T q = room_.query_strips[i * stride + e], k = room_.key_strips[j * stride + e];
+    const T t = direct ? std::tanh(q + k) : T(1) - T(2) / (T(1) + q * k);
+    const T through = slope * room_.hidden[e] * (T(1) - t * t);
+    room_.dq[i * stride + e] += through;
+    room_.dk[key * stride + e] += through;
+    room_.dhidden[e] += slope * t;
+  }
+}
+
+template struct GradientRoom<float>;
+template struct GradientRoom<double>;
+template class BlockGradients<float>;
+template class BlockGradients<double>;
+
+}  // namespace qkv

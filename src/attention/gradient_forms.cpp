@@ -1,0 +1,437 @@
+// attention/gradient_forms.cpp: derivatives of what scores make of queries and keys.
+#include "attention/gradient_forms.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <qkv/gemm.h>
+
+#include "attention/form_rows.h"
+#include "attention/load.h"
+#include "attention/visible.h"
+#include "base/parallel.h"
+
+namespace qkv {
+namespace {
+
+// Rows [T, width] of a head as T, copied only where they have to be.
+template <class T>
+class HeadRows {
+ public:
+  HeadRows(const View& view, std::int64_t b, std::int64_t h) {
+    const auto* first = static_cast<const std::byte*>(view.data());
+    const std::int64_t at = b * view.stride(0) + h * view.stride(1);
+    view_ = View(first + at * static_cast<std::int64_t>(size_of(view.dtype())), view.dtype(),
+                 Shape{view.extent(2), view.extent(3)}, Strides{view.stride(2), view.stride(3)});
+    if (view.dtype() == dtype_of<T> && view.stride(3) == 1) return;
+    copy_ = Tensor::copy_of(view_, dtype_of<T>);
+    view_ = copy_;
+  }
+  operator View() const { return view_; }
+  const T* operator[](std::int64_t i) const { return view_.as<T>() + i * view_.stride(0); }
+
+ private:
+  Tensor copy_;
+  View view_;
+};
+
+template <class T>
+MutableView head_of(const MutableView& view, std::int64_t b, std::int64_t h) {
+  return MutableView(view.as<T>() + b * view.stride(0) + h * view.stride(1), Shape{view.extent(2), view.extent(3)},
+                     Strides{view.stride(2), view.stride(3)});
+}
+
+// [x - c, 1] for rows of a view; of keys, only those that somebody sees.
+template <class T>
+Tensor about_centre(const View& x, const View& centres, std::int64_t group, const VisibleRuns* runs) {
+  const std::int64_t B = x.extent(0), heads = x.extent(1), count = x.extent(2), D = x.extent(3);
+  Tensor result(Shape{B, heads, count, D + 1}, dtype_of<T>);
+  std::vector<T> row(static_cast<std::size_t>(D));
+  const std::vector<KeyRange> all = {{0, count}};
+  for (std::int64_t i = 0; i < B * heads; ++i) {
+    const std::int64_t b = i / heads, h = i % heads;
+    const T* centre = centres.as<T>() + (b * centres.extent(1) + h / group) * D;
+    for (const KeyRange& run : runs == nullptr ? all : (*runs)[static_cast<std::size_t>(i)]) {
+      for (std::int64_t j = run.first; j < run.last; ++j) {
+        load_row(x, b * x.stride(0) + h * x.stride(1) + j * x.stride(2), x.stride(3), D, row.data());
+        T* to = result.view().as<T>() + (i * count + j) * (D + 1);
+        for (std::int64_t c = 0; c < D; ++c) to[c] = row[static_cast<std::size_t>(c)] - centre[c];
+        to[D] = 1;
+      }
+    }
+  }
+  return result;
+}
+
+// A key of each key head that is finite and seen, or the origin.
+template <class T>
+Tensor some_keys(const Problem& p, const VisibleRuns& runs) {
+  Tensor centres(Shape{p.B, p.Hk, p.D}, dtype_of<T>);
+  for (std::int64_t i = 0; i < p.B * p.Hk; ++i) {
+    T* to = centres.view().as<T>() + i * p.D;
+    bool found = false;
+    for (const KeyRange& run : runs[static_cast<std::size_t>(i)]) {
+      for (std::int64_t j = run.first; j < run.last && !found; ++j) {
+        load_row(p.k, i / p.Hk * p.k.stride(0) + i % p.Hk * p.k.stride(1) + j * p.k.stride(2), p.k.stride(3), p.D, to);
+        found = kernels::row_kernels<T>().finite(to, p.D);
+      }
+    }
+    if (!found) std::fill_n(to, p.D, T(0));
+  }
+  return centres;
+}
+
+template <class T>
+void prepare_distances(const Problem& p, Scoring& scoring, ScoreWay& way) {
+  const VisibleRuns runs = visible_runs(p);
+  const Tensor centres = some_keys<T>(p, runs);
+  scoring.centred_queries = about_centre<T>(p.q, centres, p.group, nullptr);
+  scoring.centred_keys = about_centre<T>(p.k, centres, 1, &runs);
+  way.q = scoring.centred_queries;
+  way.k = scoring.centred_keys;
+  way.product_width = p.D + 1;
+}
+
+// Adds the gradient of a parameter of head h: [heads or 1, ...].
+template <class T>
+T* parameter_of(Tensor& gradient, std::int64_t heads, std::int64_t h) {
+  return gradient.view().as<T>() + (heads == 1 ? 0 : h * (gradient.elements() / heads));
+}
+
+template <class T>
+class Forms {
+ public:
+  Forms(const Problem& problem, const Scoring& scoring, const MutableView& dq, const MutableView& dk,
+        const AttendWanted& wanted, AttendGradients& to)
+      : p_(problem), scoring_(scoring), dq_(dq), dk_(dk), wanted_(wanted), to_(to) {
+    key_group_ = p_.H / std::max<std::int64_t>(dk.extent(1), 1);
+  }
+
+  // dscale = sum q' . dq', and the rest is for the score as it was scaled.
+  void scale() {
+    const double scale = scoring_.usual.scale;
+    if (wanted_.scale) {
+      double sum = 0;
+      for_each_head([&](std::int64_t b, std::int64_t h) {
+        const HeadRows<T> q(scoring_.usual.q, b, h);
+        const MutableView dq = head_of<T>(dq_, b, h);
+        for (std::int64_t i = 0; i < p_.Tq; ++i) {
+          for (std::int64_t c = 0; c < scoring_.usual.width; ++c) sum += product(q[i][c], at(dq, i, c));
+        }
+      });
+      to_.dscale = Tensor(Shape{}, p_.compute);
+      to_.dscale.view().as<T>()[0] = static_cast<T>(sum);
+    }
+    if (scale == 1) return;
+    multiply(dq_, scale);
+    multiply(dk_, scale);
+  }
+
+  void as_they_are() {
+    copy_rows(dq_, dq());
+    copy_rows(dk_, dk());
+  }
+
+  // x' = x / |x|: dx = (dx' - x' (x' . dx')) / |x|
+  void cosine() {
+    normalized(p_.q, scoring_.usual.q, dq_, dq());
+    normalized(p_.k, scoring_.usual.k, dk_, dk());
+  }
+
+  // q' = M^T q: dq = M dq', dM = sum q dq'^T
+  void bilinear() {
+    const Tensor& M = scoring_.parameters->matrix;
+    const std::int64_t heads = M.shape()[0];
+    if (wanted_.score) to_.dmatrix = Tensor(p_.score.matrix.shape(), p_.compute);
+    for_each_head([&](std::int64_t b, std::int64_t h) {
+      const MutableView dq_made = head_of<T>(dq_, b, h);
+      if (dq()) gemm(dq_made, of_head(M, h).swapped(0, 1), head_of<T>(dq(), b, h), {.threads = p_.threads});
+      if (!wanted_.score) return;
+      const HeadRows<T> q(p_.q, b, h);
+      const MutableView to(parameter_of<T>(to_.dmatrix, heads, h), Shape{p_.D, p_.Dk});
+      gemm(View(q).swapped(0, 1), dq_made, to, {.accumulate = true, .threads = p_.threads});
+    });
+    copy_rows(dk_, dk());
+  }
+
+  // a = Wq q, b = Wk k: dq = Wq^T da, dWq = sum da q^T, and for keys alike.
+  void additive(const std::vector<PairSums>& sums, double factor) {
+    const ScoreParameters& parameters = *scoring_.parameters;
+    if (wanted_.score) {
+      to_.dquery_weights = Tensor(p_.score.query_weights.shape(), p_.compute);
+      to_.dkey_weights = Tensor(p_.score.key_weights.shape(), p_.compute);
+      to_.dhidden_weights = Tensor(p_.score.hidden_weights.shape(), p_.compute);
+    }
+    for_each_head([&](std::int64_t b, std::int64_t h) {
+      const HeadRows<T> q(p_.q, b, h);
+      project_back(q, head_of<T>(dq_, b, h), parameters.query_weights, h, dq() ? head_of<T>(dq(), b, h) : MutableView(),
+                   false, to_.dquery_weights);
+    });
+    for (std::int64_t b = 0; b < p_.B; ++b) {
+      for (std::int64_t h = 0; h < dk_.extent(1); ++h) {
+        const std::int64_t key_head = h / (dk_.extent(1) / p_.Hk);
+        const HeadRows<T> k(p_.k, b, key_head);
+        project_back(k, head_of<T>(dk_, b, h), parameters.key_weights, h * key_group_,
+                     dk() ? head_of<T>(dk(), b, key_head) : MutableView(), dk_.extent(1) != p_.Hk, to_.dkey_weights);
+      }
+    }
+    if (!wanted_.score || sums.empty()) return;
+    const std::int64_t heads = parameters.hidden.shape()[0], E = parameters.hidden_width();
+    std::vector<double> total(static_cast<std::size_t>(heads * E), 0.0);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      const std::size_t h = heads == 1 ? 0 : i % static_cast<std::size_t>(p_.H);
+      for (std::size_t e = 0; e < sums[i].hidden.size(); ++e) {
+        total[h * static_cast<std::size_t>(E) + e] += sums[i].hidden[e] * factor;
+      }
+    }
+    for (std::size_t i = 0; i < total.size(); ++i) to_.dhidden_weights.view().as<T>()[i] = static_cast<T>(total[i]);
+  }
+
+  // See KeyForm for q' and k', and prepare_products for the distances' rows, h standing for d score / d u^2:
+  //   d/dx of x' = [x s, -|x s|^2 / 2, 1]: s dx' - s (x s) dnorm
+  //   d/dx of h u^2, u^2 = sum_c f_c (q - k)_c^2:  2 f_c (q_c sum_j h - sum_j h k_c)
+  void distances() {
+    const ScoreParameters& parameters = *scoring_.parameters;
+    const std::int64_t width = parameters.by_coordinate ? p_.D : 1, heads = parameters.inverse_squares.shape()[0];
+    std::vector<double> df(static_cast<std::size_t>(heads * width), 0.0);  // of f = 1 / sigma^2
+    for_each_head([&](std::int64_t b, std::int64_t h) {
+      const bool gaussian = scoring_.way(b, h, p_.H).kind == ScoreWay::Kind::dot;
+      double* of_head = df.data() + (heads == 1 ? 0 : h * width);
+      gaussian ? queries_of_gaussian(b, h, of_head) : queries_by_distance(b, h, of_head);
+    });
+    for (std::int64_t b = 0; b < p_.B; ++b) {
+      for (std::int64_t h = 0; h < dk_.extent(1); ++h) {
+        const std::int64_t query_head = h * key_group_;
+        const bool gaussian = scoring_.way(b, query_head, p_.H).kind == ScoreWay::Kind::dot;
+        double* of_head = df.data() + (heads == 1 ? 0 : query_head * width);
+        gaussian ? keys_of_gaussian(b, h, of_head) : keys_by_distance(b, h, of_head);
+      }
+    }
+    if (!wanted_.score) return;
+    to_.dbandwidths = Tensor(p_.score.bandwidths ? p_.score.bandwidths.shape() : Shape{1}, p_.compute);
+    // d/dsigma = -2 / sigma^3 d/df
+    const View inverse = parameters.inverse_bandwidths;
+    for (std::size_t i = 0; i < df.size(); ++i) {
+      const auto s = static_cast<double>(inverse.as<T>()[i]);
+      to_.dbandwidths.view().as<T>()[i] = static_cast<T>(-2 * s * s * s * df[i]);
+    }
+  }
+
+ private:
+  static double product(T a, T b) { return static_cast<double>(a) * static_cast<double>(b); }
+  static T& at(const MutableView& rows, std::int64_t i, std::int64_t c) {
+    return rows.as<T>()[i * rows.stride(0) + c * rows.stride(1)];
+  }
+  MutableView dq() const { return to_.dq ? rank4_of(to_.dq) : MutableView(); }
+  MutableView dk() const { return to_.dk ? rank4_of(to_.dk) : MutableView(); }
+  static MutableView rank4_of(Tensor& tensor) {
+    const View view = rank4(tensor);
+    return MutableView(tensor.view().data(), tensor.dtype(), view.shape(), view.strides());
+  }
+
+  template <class Each>
+  void for_each_head(Each each) {
+    for (std::int64_t b = 0; b < p_.B; ++b) {
+      for (std::int64_t h = 0; h < p_.H; ++h) each(b, h);
+    }
+  }
+
+  void multiply(const MutableView& rows, double factor) const {
+    for (std::int64_t i = 0; i < rows.elements(); ++i) rows.as<T>()[i] *= static_cast<T>(factor);
+  }
+
+  // Heads of `from` that share one of `to` are added up.
+  void copy_rows(const MutableView& from, const MutableView& to) const {
+    if (!to) return;
+    const std::int64_t group = from.extent(1) / std::max<std::int64_t>(to.extent(1), 1);
+    for (std::int64_t b = 0; b < from.extent(0); ++b) {
+      for (std::int64_t h = 0; h < from.extent(1); ++h) {
+        const MutableView rows = head_of<T>(from, b, h), target = head_of<T>(to, b, h / group);
+        for (std::int64_t i = 0; i < target.extent(0); ++i) {
+          for (std::int64_t c = 0; c < target.extent(1); ++c) at(target, i, c) += at(rows, i, c);
+        }
+      }
+    }
+  }
+
+  void normalized(const View& x, const View& made, const MutableView& from, const MutableView& to) const {
+    if (!to) return;
+    for (std::int64_t i = 0; i < to.extent(0) * to.extent(1); ++i) {
+      const std::int64_t b = i / to.extent(1), h = i % to.extent(1), D = to.extent(3);
+      const HeadRows<T> rows(x, b, h), unit(made, b, h);
+      const MutableView gradients = head_of<T>(from, b, h), target = head_of<T>(to, b, h);
+      for (std::int64_t j = 0; j < to.extent(2); ++j) {
+        const T* direction = unit[j];
+        double along = 0;
+        bool any = false;
+        for (std::int64_t c = 0; c < D; ++c) {
+          along += product(direction[c], at(gradients, j, c));
+          any |= at(gradients, j, c) != T(0);
+        }
+        if (!any) continue;  // perhaps a key that must not be read
+        long double square = 0;
+        for (std::int64_t c = 0; c < D; ++c) {
+          square += static_cast<long double>(rows[j][c]) * static_cast<long double>(rows[j][c]);
+        }
+        if (square == 0) continue;
+        const auto inverse = static_cast<double>(1 / std::sqrt(square));
+        for (std::int64_t c = 0; c < D; ++c) {
+          const double across = static_cast<double>(at(gradients, j, c)) - static_cast<double>(direction[c]) * along;
+          at(target, j, c) = static_cast<T>(across * inverse);
+        }
+      }
+    }
+  }
+
+  // x' = W x. Rows without a gradient may be ones that must not be read: they are taken as zeros.
+  void project_back(const View& x, const MutableView& dx_made, const Tensor& W, std::int64_t h, const MutableView& dx,
+                    bool accumulate, Tensor& dW) const {
+    if (dx) gemm(dx_made, of_head(W, h), dx, {.accumulate = accumulate, .threads = p_.threads});
+    if (!wanted_.score) return;
+    Tensor read(x.shape(), dtype_of<T>);
+    for (std::int64_t i = 0; i < x.extent(0); ++i) {
+      bool any = false;
+      for (std::int64_t e = 0; e < dx_made.extent(1); ++e) any |= at(dx_made, i, e) != T(0);
+      if (any) std::copy_n(x.as<T>() + i * x.stride(0), x.extent(1), read.view().as<T>() + i * x.extent(1));
+    }
+    const MutableView to(parameter_of<T>(dW, W.shape()[0], h), Shape{W.shape()[1], W.shape()[2]});
+    gemm(View(dx_made).swapped(0, 1), read, to, {.accumulate = true, .threads = p_.threads});
+  }
+
+  T factor_of(std::int64_t h, std::int64_t c, const Tensor& parameter) const {
+    return of_head(parameter, h).template as<T>()[scoring_.parameters->by_coordinate ? c : 0];
+  }
+
+  // q' = [x, 1, -|x|^2 / 2] with x = (q - c) s, where sigma differs by coordinate; else f times that, f = 1 / sigma^2.
+  void queries_of_gaussian(std::int64_t b, std::int64_t h, double* df) const {
+    const bool by_coordinate = scoring_.parameters->by_coordinate;
+    const HeadRows<T> made(scoring_.usual.q, b, h);
+    const MutableView from = head_of<T>(dq_, b, h);
+    const std::int64_t D = p_.D;
+    for (std::int64_t i = 0; i < p_.Tq; ++i) {
+      const T* x = made[i];
+      const T norm = at(from, i, D + 1);
+      for (std::int64_t c = 0; c < D; ++c) {
+        const T f = factor_of(h, 0, scoring_.parameters->inverse_squares);
+        const T own = by_coordinate ? x[c] : x[c] / f;
+        const T through = at(from, i, c) - own * norm;
+        const T s = by_coordinate ? factor_of(h, c, scoring_.parameters->inverse_bandwidths) : f;
+        if (dq()) at(head_of<T>(dq(), b, h), i, c) = s * through;
+        // d/ds (x = y s) is y = x / s, and ds/df = 1 / (2 s).
+        if (by_coordinate) df[c] += product(through, own) / (2 * static_cast<double>(s) * static_cast<double>(s));
+        if (!by_coordinate) df[0] += product(at(from, i, c), own);
+      }
+      if (by_coordinate) continue;
+      const T f = x[D];
+      df[0] += static_cast<double>(at(from, i, D)) + product(norm, x[D + 1]) / static_cast<double>(f);
+    }
+  }
+
+  void keys_of_gaussian(std::int64_t b, std::int64_t h, double* df) const {
+    const bool by_coordinate = scoring_.parameters->by_coordinate;
+    const HeadRows<T> made(scoring_.usual.k, b, h / (dk_.extent(1) / scoring_.usual.k.extent(1)));
+    const MutableView from = head_of<T>(dk_, b, h);
+    const std::int64_t D = p_.D, query_head = h * key_group_, key_head = h / (dk_.extent(1) / p_.Hk);
+    for (std::int64_t j = 0; j < p_.Tk; ++j) {
+      const T* x = made[j];
+      const T norm = at(from, j, D);
+      for (std::int64_t c = 0; c < D; ++c) {
+        const T through = at(from, j, c) - x[c] * norm;
+        const T s = by_coordinate ? factor_of(query_head, c, scoring_.parameters->inverse_bandwidths) : T(1);
+        if (dk()) at(head_of<T>(dk(), b, key_head), j, c) += s * through;
+        if (by_coordinate) df[c] += product(through, x[c]) / (2 * static_cast<double>(s) * static_cast<double>(s));
+      }
+    }
+  }
+
+  void queries_by_distance(std::int64_t b, std::int64_t h, double* df) const {
+    const bool by_coordinate = scoring_.parameters->by_coordinate;
+    const HeadRows<T> made(scoring_.way(b, h, p_.H).q, b, h);
+    const MutableView from = head_of<T>(dq_, b, h);
+    for (std::int64_t i = 0; i < p_.Tq; ++i) {
+      const T sum = at(from, i, p_.D);
+      for (std::int64_t c = 0; c < p_.D; ++c) {
+        const T f = factor_of(h, c, scoring_.parameters->inverse_squares), x = made[i][c];
+        if (dq()) at(head_of<T>(dq(), b, h), i, c) = 2 * f * (x * sum - at(from, i, c));
+        df[by_coordinate ? c : 0] += product(x, x) * static_cast<double>(sum) - 2 * product(x, at(from, i, c));
+      }
+    }
+  }
+
+  void keys_by_distance(std::int64_t b, std::int64_t h, double* df) const {
+    const bool by_coordinate = scoring_.parameters->by_coordinate;
+    const std::int64_t query_head = h * key_group_, key_head = h / (dk_.extent(1) / p_.Hk);
+    const HeadRows<T> made(scoring_.way(b, query_head, p_.H).k, b, key_head);
+    const MutableView from = head_of<T>(dk_, b, h);
+    for (std::int64_t j = 0; j < p_.Tk; ++j) {
+      const T sum = at(from, j, p_.D);
+      if (sum == T(0) && made[j][p_.D] == T(0)) continue;  // nobody sees it
+      for (std::int64_t c = 0; c < p_.D; ++c) {
+        const T f = factor_of(query_head, c, scoring_.parameters->inverse_squares), x = made[j][c];
+        if (dk()) at(head_of<T>(dk(), b, key_head), j, c) += 2 * f * (x * sum - at(from, j, c));
+        df[by_coordinate ? c : 0] += product(x, x) * static_cast<double>(sum);
+      }
+    }
+  }
+
+  const Problem& p_;
+  const Scoring& scoring_;
+  MutableView dq_, dk_;
+  const AttendWanted& wanted_;
+  AttendGradients& to_;
+  std::int64_t key_group_;  // query heads per head of dk
+};
+
+template <class T>
+void finish_as(const Problem& p, const Scoring& scoring, const MutableView& dq, const MutableView& dk,
+               const std::vector<PairSums>& sums, double factor, const AttendWanted& wanted, AttendGradients& to) {
+  Forms<T> forms(p, scoring, dq, dk, wanted, to);
+  switch (p.score.kind) {
+    case Score::Kind::dot:
+    case Score::Kind::scaled_dot:
+      forms.scale();
+      return forms.as_they_are();
+    case Score::Kind::cosine:
+      forms.scale();
+      return forms.cosine();
+    case Score::Kind::bilinear:
+      forms.scale();
+      return forms.bilinear();
+    case Score::Kind::additive:
+      return forms.additive(sums, factor);
+    case Score::Kind::constant:
+    case Score::Kind::yours:
+      return;
+    default:
+      return forms.distances();
+  }
+}
+
+}  // namespace
+
+void prepare_products(const Problem& problem, Scoring& scoring) {
+  for (ScoreWay* way : {&scoring.usual, &scoring.exact}) {
+    way->product_width = way->width;
+    if (way->kind != ScoreWay::Kind::distance) continue;
+    problem.compute == Dtype::float64 ? prepare_distances<double>(problem, scoring, *way)
+                                      : prepare_distances<float>(problem, scoring, *way);
+  }
+}
+
+std::int64_t gradient_key_heads(const Problem& problem, const Scoring& scoring) {
+  const bool shared = scoring.usual.key_group == problem.group && !scoring.heads_differ();
+  return shared ? problem.Hk : problem.H;
+}
+
+bool takes_queries_as_they_are(const Score& score) {
+  return score.kind == Score::Kind::dot || score.kind == Score::Kind::scaled_dot;
+}
+
+void finish_gradients(const Problem& problem, const Scoring& scoring, const MutableView& dq, const MutableView& dk,
+                      const std::vector<PairSums>& sums, double factor, const AttendWanted& wanted,
+                      AttendGradients& to) {
+  problem.compute == Dtype::float64 ? finish_as<double>(problem, scoring, dq, dk, sums, factor, wanted, to)
+                                    : finish_as<float>(problem, scoring, dq, dk, sums, factor, wanted, to);
+}
+
+}  // namespace qkv

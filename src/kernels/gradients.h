@@ -1,0 +1,112 @@
+// kernels/gradients.h: the backward pass of a block: weights again, the gradients of scores, and what they come to for
+// queries, keys and values. See block.h for the layout of a block; panels only.
+#pragma once
+
+#include <cstddef>
+
+#include <qkv/isa.h>
+
+#include "kernels/block.h"
+
+namespace qkv::kernels {
+
+// Products with the rows of a panel, where something is done with each before it is stored; first <= j < last.
+//
+//   weigh  weights[j * lanes + r] = 2^(q_r . k_j - reference[r])
+//   chain  slopes[j * lanes + r] = weight * (dout_r . v_j + added[r]), and 0 where the weight is
+template <class T>
+struct RecallArgs {
+  const T* queries;  // [depth][lanes]: q, scaled, or dout
+  const T* keys;     // k or v: row j at keys + j * key_stride
+  std::ptrdiff_t key_stride;
+  int depth;
+  int lanes;
+  int first, last;
+  const T* per_row;  // [lanes]: reference or added
+  T* weights;        // read by chain
+  T* slopes;
+};
+
+// The same where scores are not plain dot products, one step at a time, for all j < keys.
+//
+//   exponentials  weights = 2^(weights - reference[r])
+//   scale         weights *= reference[r]
+//   chain_any     slopes, which holds dout_r . v_j, becomes
+//                 factor * (slopes + added[r] - entropy[r] ln(weight)), factor = multiplier[r], or the weight where
+//                 multiplier is null; 0 where the weight is 0, unless keep_zeros is said and entropy is null
+template <class T>
+struct ChainArgs {
+  T* weights;
+  T* slopes;
+  int lanes;
+  int keys;
+  const T* reference = nullptr;
+  const T* added = nullptr;
+  const T* entropy = nullptr;  // null: 0
+  const T* multiplier = nullptr;
+  bool keep_zeros = false;
+};
+
+// sums[j][c] += over panels and their rows of weights[j * lanes + r] * values[r][c], for j < keys.
+template <class T>
+struct GatherPanel {
+  const T* weights;
+  const T* values;  // in strips, as in PoolArgs: row r at values + r * strip
+  int lanes, rows;
+  int first, last;  // keys with a weight that is not zero; weights outside are not read where a whole tile agrees
+};
+template <class T>
+struct GatherArgs {
+  const GatherPanel<T>* panels;
+  int count;
+  int keys;
+  std::ptrdiff_t strip_stride;  // of values
+  int width;                    // a multiple of the vector's length
+  T* sums;                      // row j at sums + j * sum_stride, aligned
+  std::ptrdiff_t sum_stride;
+};
+
+// The additive score: with t = tanh of a pair's projections, by exponentials or direct as in ScoreArgs,
+//
+//   dq[r] += slope hidden (1 - t^2) over keys,   dk[j] += the same over rows,   dhidden += slope t over both
+//
+// All rows are `stride` apart, aligned, with zeros behind the last hidden unit: `depth` is a multiple of two vectors.
+template <class T>
+struct AdditiveGradientArgs {
+  const T* slopes;  // [key_count][lanes]
+  int lanes;
+  int rows, key_count, depth;
+  const T *queries, *keys, *hidden;
+  std::ptrdiff_t stride;
+  T *dq, *dk, *dhidden;
+};
+
+// Kernels of the distance: slopes[i] times the derivative of the score by u^2, where squares[i] is u^2, i < count; of
+// the kernel's logarithm, or of its value where by_value is said. 0 at u = 0 where the derivative has a kink there.
+template <class T>
+struct DistanceGradientArgs {
+  T* slopes;
+  const T* squares;
+  int count;  // a whole number of vectors
+  DistanceKernel kernel;
+  bool by_value;
+};
+
+template <class T>
+struct GradientKernels {
+  int group_panels;  // panels that are gathered together
+  int block_keys;
+  void (*weigh)(const RecallArgs<T>&);
+  void (*chain)(const RecallArgs<T>&);
+  void (*exponentials)(const ChainArgs<T>&);
+  void (*scale)(const ChainArgs<T>&);
+  void (*chain_any)(const ChainArgs<T>&);
+  void (*gather)(const GatherArgs<T>&);
+  void (*additive)(const AdditiveGradientArgs<T>&);
+  void (*additive_direct)(const AdditiveGradientArgs<T>&);
+  void (*distance)(const DistanceGradientArgs<T>&);
+};
+template <class T>
+const GradientKernels<T>& gradient_kernels(Isa isa);
+
+}  // namespace qkv::kernels

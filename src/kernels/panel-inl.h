@@ -1,0 +1,81 @@
+// kernels/panel-inl.h: the shapes of the tiles that panels of queries are computed in, forward and backward.
+#if defined(QKV_KERNELS_PANEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QKV_KERNELS_PANEL_INL_H_
+#undef QKV_KERNELS_PANEL_INL_H_
+#else
+#define QKV_KERNELS_PANEL_INL_H_
+#endif
+
+#include "kernels/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkv::kernels::HWY_NAMESPACE {
+
+// The shapes of tiles, per instruction set: with 32 registers a tall tile one vector wide is best, with 16 registers
+// one of 6 keys by 2 vectors (Zen 3, share of peak of the score alone at D = 64 and 128: 96 and 98 %; 4 by 3 had 93 and
+// 96).
+#if HWY_TARGET == HWY_AVX3
+inline constexpr int max_vectors = 1;
+inline constexpr int block_keys = 256;
+inline constexpr int pool_rows = 4;
+template <int vectors>
+inline constexpr int score_keys = 8;
+#elif HWY_TARGET == HWY_AVX2
+inline constexpr int max_vectors = 2;
+inline constexpr int block_keys = 192;
+inline constexpr int pool_rows = 6;
+template <int vectors>
+inline constexpr int score_keys = vectors == 2 ? 6 : 8;
+#else  // not tuned, and small
+inline constexpr int max_vectors = 2;
+inline constexpr int block_keys = 192;
+inline constexpr int pool_rows = 2;
+template <int vectors>
+inline constexpr int score_keys = 4;
+#endif
+inline constexpr int pool_vectors = 2;
+template <class T>
+inline constexpr int strip_width = pool_vectors* lanes_of<T>;
+inline constexpr int group_panels = 8;
+
+// A tile of `count` keys, at most `most`.
+template <int most, class Tile>
+HWY_INLINE void score_some(int j, int count, const Tile& tile) {
+  if constexpr (most > 0) {
+    if (count == most) return tile.template operator()<most>(j);
+    score_some<most - 1>(j, count, tile);
+  }
+}
+
+// Calls tile<keys>(j) until all of first <= j < last have been in one tile.
+//
+// The rest is less than two tiles. A small tile waits for its own sums, so two halves are better than a whole and a
+// small one. But a tile of every height is much code: it is for float's scores; all else takes small ones.
+template <int vectors, bool every_height, class Tile>
+HWY_INLINE void for_each_score_tile(int first, int last, const Tile& tile) {
+  constexpr int keys = score_keys<vectors>;
+  int j = first;
+  for (; j + 2 * keys <= last; j += keys) tile.template operator()<keys>(j);
+  if constexpr (every_height) {
+    int left = last - j;
+    if (left > keys) {
+      const int taken = left <= keys + keys / 2 ? (left + 1) / 2 : keys;
+      score_some<keys>(j, taken, tile);
+      j += taken;
+      left -= taken;
+    }
+    score_some<keys>(j, left, tile);
+  } else {
+    if (j + keys <= last) {
+      tile.template operator()<keys>(j);
+      j += keys;
+    }
+    for (; j + 2 <= last; j += 2) tile.template operator()<2>(j);
+    if (j < last) tile.template operator()<1>(j);
+  }
+}
+
+}  // namespace qkv::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggle
