@@ -38,12 +38,11 @@ struct Rows {
 
 template <class T>
 void store(const View& from, std::int64_t b, std::int64_t h, std::int64_t count, Rows& to, std::int64_t token) {
-  std::vector<T> row(static_cast<std::size_t>(to.width()));
+  RowReader<T> reader(from);
   const MutableView target(to.rows.view().data(), to.rows.dtype(), Shape{to.rows.elements()});
   for (std::int64_t t = 0; t < count; ++t) {
-    load_row(from, b * from.stride(0) + h * from.stride(1) + t * from.stride(2), from.stride(3), to.width(),
-             row.data());
-    store_row(row.data(), to.width(), T(1), target, ((b * to.heads() + h) * to.capacity() + token + t) * to.width(), 1);
+    const T* row = reader.row(b * from.stride(0) + h * from.stride(1) + t * from.stride(2));
+    store_row(row, to.width(), T(1), target, ((b * to.heads() + h) * to.capacity() + token + t) * to.width(), 1);
   }
 }
 

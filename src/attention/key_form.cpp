@@ -74,18 +74,11 @@ class Former {
   // Calls each(key, row of T) for visible keys, every step-th.
   template <class Each>
   void for_each_key(std::int64_t b, std::int64_t h, std::int64_t step, Each each) const {
-    const bool direct = k_.dtype() == dtype_of<T> && k_.stride(3) == 1;
-    std::vector<T> row(direct ? 0 : static_cast<std::size_t>(k_.extent(3)));
+    RowReader<T> reader(k_);
     std::int64_t count = 0;
     for (const KeyRange& run : runs(b, h)) {
       for (std::int64_t j = run.first; j < run.last; ++j) {
-        if (count++ % step != 0) continue;
-        if (direct) {
-          each(j, k_.as<T>() + row_at(b, h, j));
-        } else {
-          load_row(k_, row_at(b, h, j), k_.stride(3), k_.extent(3), row.data());
-          each(j, row.data());
-        }
+        if (count++ % step == 0) each(j, reader.row(row_at(b, h, j)));
       }
     }
   }

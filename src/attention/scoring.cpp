@@ -126,13 +126,8 @@ class Former {
 
   template <class Each>
   void for_each_row(std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t last, Each each) {
-    const View& q = p_.q;
-    const bool direct = q.dtype() == dtype_of<T> && q.stride(3) == 1;
-    std::vector<T> loaded(direct ? 0 : static_cast<std::size_t>(p_.D));
-    for (std::int64_t i = first; i < last; ++i) {
-      if (!direct) load_row(q, row_at(b, h, i), q.stride(3), p_.D, loaded.data());
-      each(direct ? q.as<T>() + row_at(b, h, i) : loaded.data(), row(b, h, i));
-    }
+    RowReader<T> reader(p_.q);
+    for (std::int64_t i = first; i < last; ++i) each(reader.row(row_at(b, h, i)), row(b, h, i));
   }
 
   T centre_row(const T* row, std::int64_t b, std::int64_t h, T* to) const {
