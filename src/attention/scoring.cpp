@@ -21,9 +21,9 @@ constexpr double tolerated_rounding = 1e-4;
 constexpr std::int64_t rows_at_once = 256;
 
 template <class T>
-class Former {
+class QueryFormer {
  public:
-  Former(const Problem& problem, const KeyForm& form, Scoring& scoring)
+  QueryFormer(const Problem& problem, const KeyForm& form, Scoring& scoring)
       : p_(problem), form_(form), scoring_(scoring), width_(scoring.usual.width) {
     scoring_.queries = FormTensor(Shape{p_.B, p_.H, p_.Tq, width_}, p_.compute);
     queries_ = scoring_.queries.view().as<T>();
@@ -183,22 +183,22 @@ void form_queries(const Problem& p, const KeyForm& form, Scoring& scoring) {
   switch (p.score.kind) {
     case Score::Kind::bilinear:
       usual.width = p.Dk;
-      Former<T>(p, form, scoring).project();
+      QueryFormer<T>(p, form, scoring).project();
       break;
     case Score::Kind::cosine:
-      Former<T>(p, form, scoring).cosine();
+      QueryFormer<T>(p, form, scoring).cosine();
       break;
     case Score::Kind::additive: {
       usual.kind = ScoreWay::Kind::additive;
       usual.width = form.parameters.hidden_width();
-      Former<T> former(p, form, scoring);
+      QueryFormer<T> former(p, form, scoring);
       former.project();
       former.exponentiate_projections();
       break;
     }
     case Score::Kind::gaussian:
       usual.width = p.D + 2;
-      Former<T>(p, form, scoring).gaussian();
+      QueryFormer<T>(p, form, scoring).gaussian();
       break;
     default:
       if (p.score.is_kernel() && p.score.kind != Score::Kind::constant) usual.kind = ScoreWay::Kind::distance;
