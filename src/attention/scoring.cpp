@@ -224,22 +224,8 @@ ScoreUse use_of(const Problem& p, FunctionRef<std::string()> shapes) {
   return {p.operation, p.Hk, p.Dk, ScoreUse::Queries{p.H, p.D}, shapes};
 }
 
-}  // namespace
-
-bool reads_keys(const Problem& problem) {
-  return problem.score.kind != Score::Kind::constant &&
-         (!problem.weighing.exclusion_only || problem.want_scores != ScoreStage::none);
-}
-
-std::int64_t Scoring::exact_heads() const {
-  return std::count(needs_exact.begin(), needs_exact.end(), std::uint8_t{1});
-}
-
-std::int64_t Scoring::bytes() const { return form->bytes() + queries.bytes() + projections.bytes(); }
-
-Scoring make_scoring(const Problem& problem, std::shared_ptr<const KeyForm> form) {
-  const auto shapes = [&] { return problem.shapes(); };
-  check_parameters(problem.score, problem.compute, use_of(problem, shapes));
+// With parameters that fit the problem.
+Scoring scoring_from(const Problem& problem, std::shared_ptr<const KeyForm> form) {
   Scoring scoring;
   scoring.form = std::move(form);
   scoring.parameters = &scoring.form->parameters;
@@ -256,6 +242,26 @@ Scoring make_scoring(const Problem& problem, std::shared_ptr<const KeyForm> form
   return scoring;
 }
 
+}  // namespace
+
+bool reads_keys(const Problem& problem) {
+  return problem.score.kind != Score::Kind::constant &&
+         (!problem.weighing.exclusion_only || problem.want_scores != ScoreStage::none);
+}
+
+std::int64_t Scoring::exact_heads() const {
+  return std::count(needs_exact.begin(), needs_exact.end(), std::uint8_t{1});
+}
+
+std::int64_t Scoring::bytes() const { return form->bytes() + queries.bytes() + projections.bytes(); }
+
+Scoring make_scoring(const Problem& problem, std::shared_ptr<const KeyForm> form) {
+  // The form was made before anybody knew the queries.
+  const auto shapes = [&] { return problem.shapes(); };
+  check_parameters(problem.score, problem.compute, use_of(problem, shapes));
+  return scoring_from(problem, std::move(form));
+}
+
 Scoring make_scoring(const Problem& problem) {
   VisibleRuns runs;
   if (makes_keys(problem.score)) {
@@ -265,7 +271,7 @@ Scoring make_scoring(const Problem& problem) {
                                 : visible_runs(problem);
   }
   const auto shapes = [&] { return problem.shapes(); };
-  return make_scoring(problem,
+  return scoring_from(problem,
                       std::make_shared<const KeyForm>(make_key_form(problem.k, problem.score, problem.compute, runs,
                                                                     problem.threads, use_of(problem, shapes))));
 }
