@@ -13,6 +13,7 @@
 
 #include "base/message.h"
 #include "bench/data.h"
+#include "bench/group.h"
 #include "bench/problem.h"
 
 namespace qkv::bench {
@@ -25,11 +26,10 @@ constexpr std::array<std::int64_t, 2> common_widths = {64, 128};
 constexpr std::array<std::int64_t, 5> other_widths = {32, 40, 48, 80, 96};
 constexpr std::int64_t other_widths_length = 1024;
 
-// As many as PERFORMANCE.md has, so that a call lasts some milliseconds and can fall between two bursts of noise. A
-// mask that heads share has more of them to share it.
+// A mask that heads share has more of them to share it.
 std::int64_t heads_of(std::string_view name, std::int64_t T) {
   if (name == "bias" || name == "keep") return T <= 1024 ? 8 : 4;
-  return T <= 512 ? 8 : T <= 2048 ? 2 : 1;
+  return heads_for(T);
 }
 
 // Sequences of a padded batch: one is full, the others shorter by an eighth, a quarter and a half, off any round size.
@@ -101,22 +101,19 @@ Case attend_case(std::string_view name, std::int64_t H, std::int64_t T, std::int
 
 Bench attend_bench(const Options& options) {
   Bench bench{.name = "attend", .limit = Limit::operations, .groups = {}};
-  const auto wanted = [&](std::string_view name) { return options.only_case.empty() || options.only_case == name; };
-  const auto add_group = [&](std::int64_t T, std::int64_t D, auto names) {
+  const auto add_size = [&](std::int64_t T, std::int64_t D, const auto& names) {
     if (options.T.value_or(T) != T || options.D.value_or(D) != D) return;
-    if (std::none_of(names.begin(), names.end(), wanted)) return;
-    Group group{.cases = {}, .peaks = {fma_peak(options.threads)}};
+    std::vector<CaseMaker> makers;
     for (const std::string_view name : names) {
-      if (!wanted(name) && name != "plain") continue;
-      group.cases.push_back(attend_case(name, heads_of(name, T), T, D, options.threads));
-      group.cases.back().reported = wanted(name);
+      makers.push_back(
+          {std::string(name), [=, &options] { return attend_case(name, heads_of(name, T), T, D, options.threads); }});
     }
-    bench.groups.push_back(std::move(group));
+    add_group(bench, options, makers);
   };
   for (const std::int64_t D : common_widths) {
-    for (const std::int64_t T : common_lengths) add_group(T, D, case_names);
+    for (const std::int64_t T : common_lengths) add_size(T, D, case_names);
   }
-  for (const std::int64_t D : other_widths) add_group(other_widths_length, D, std::array{"plain"});
+  for (const std::int64_t D : other_widths) add_size(other_widths_length, D, std::array{"plain"});
   return bench;
 }
 

@@ -4,9 +4,11 @@
 #include <array>
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include <qkv/attend.h>
 
+#include "bench/group.h"
 #include "bench/problem.h"
 
 namespace qkv::bench {
@@ -85,26 +87,19 @@ Case additive_case(std::int64_t T, std::int64_t D, std::int64_t E, int threads) 
 
 Bench scores_bench(const Options& options) {
   Bench bench{.name = "scores", .limit = Limit::operations, .groups = {}, .reference = "scaled_dot"};
-  const auto wanted = [&](const std::string& name) { return options.only_case.empty() || options.only_case == name; };
   for (const std::int64_t D : widths) {
     for (const std::int64_t T : lengths) {
       if (options.T.value_or(T) != T || options.D.value_or(D) != D) continue;
       if (options.quick && !options.T && T == lengths.back()) continue;
-      Group group{.cases = {}, .peaks = {fma_peak(options.threads)}};
-      bool any = false;
+      std::vector<CaseMaker> makers;
       for (const Entry& entry : entries) {
-        const bool reported = wanted(entry.name);
-        if (!reported && bench.reference != entry.name) continue;
-        any |= reported;
-        group.cases.push_back(score_case(entry, T, D, options.threads));
-        group.cases.back().reported = reported;
+        makers.push_back({entry.name, [=, &options] { return score_case(entry, T, D, options.threads); }});
       }
       for (const std::int64_t E : hidden_widths) {
-        if (!wanted("additive") || D != widths.front() || (T != 512 && options.quick)) continue;
-        any = true;
-        group.cases.push_back(additive_case(T, D, E, options.threads));
+        if (D != widths.front() || (T != 512 && options.quick)) continue;
+        makers.push_back({"additive", [=, &options] { return additive_case(T, D, E, options.threads); }});
       }
-      if (any) bench.groups.push_back(std::move(group));
+      add_group(bench, options, makers);
     }
   }
   return bench;

@@ -4,10 +4,12 @@
 #include <array>
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include <qkv/attend.h>
 
 #include "base/message.h"
+#include "bench/group.h"
 #include "bench/problem.h"
 #include "reference/attend.h"
 
@@ -76,16 +78,11 @@ Bench statistics_bench(const Options& options) {
   for (const std::int64_t T : lengths) {
     if (options.T.value_or(T) != T || options.D.value_or(width) != width) continue;
     if (options.quick && !options.T && T == lengths[1]) continue;
-    Group group{.cases = {}, .peaks = {fma_peak(options.threads)}};
-    bool any = false;
+    std::vector<CaseMaker> makers;
     for (const Entry& entry : entries) {
-      const bool reported = options.only_case.empty() || options.only_case == entry.name;
-      if (!reported && bench.reference != entry.name) continue;
-      any |= reported;
-      group.cases.push_back(statistic_case(entry, T, options.threads));
-      group.cases.back().reported = reported;
+      makers.push_back({entry.name, [=, &options] { return statistic_case(entry, T, options.threads); }});
     }
-    if (any) bench.groups.push_back(std::move(group));
+    add_group(bench, options, makers);
   }
   return bench;
 }

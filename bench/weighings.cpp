@@ -4,9 +4,11 @@
 #include <array>
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include <qkv/attend.h>
 
+#include "bench/group.h"
 #include "bench/problem.h"
 
 namespace qkv::bench {
@@ -44,16 +46,11 @@ Bench weighings_bench(const Options& options) {
     for (const std::int64_t T : lengths) {
       if (options.T.value_or(T) != T || options.D.value_or(D) != D) continue;
       if (options.quick && !options.T && (T == lengths.back() || D != widths.front())) continue;
-      Group group{.cases = {}, .peaks = {fma_peak(options.threads)}};
-      bool any = false;
+      std::vector<CaseMaker> makers;
       for (const Entry& entry : entries) {
-        const bool reported = options.only_case.empty() || options.only_case == entry.name;
-        if (!reported && bench.reference != entry.name) continue;
-        any |= reported;
-        group.cases.push_back(weigh_case(entry, T, D, options.threads));
-        group.cases.back().reported = reported;
+        makers.push_back({entry.name, [=, &options] { return weigh_case(entry, T, D, options.threads); }});
       }
-      if (any) bench.groups.push_back(std::move(group));
+      add_group(bench, options, makers);
     }
   }
   return bench;

@@ -38,12 +38,11 @@ struct Rows {
 
 template <class T>
 void store(const View& from, std::int64_t b, std::int64_t h, std::int64_t count, Rows& to, std::int64_t token) {
-  std::vector<T> row(static_cast<std::size_t>(to.width()));
+  RowReader<T> reader(from);
   const MutableView target(to.rows.view().data(), to.rows.dtype(), Shape{to.rows.elements()});
   for (std::int64_t t = 0; t < count; ++t) {
-    load_row(from, b * from.stride(0) + h * from.stride(1) + t * from.stride(2), from.stride(3), to.width(),
-             row.data());
-    store_row(row.data(), to.width(), T(1), target, ((b * to.heads() + h) * to.capacity() + token + t) * to.width(), 1);
+    const T* row = reader.row(b * from.stride(0) + h * from.stride(1) + t * from.stride(2));
+    store_row(row, to.width(), T(1), target, ((b * to.heads() + h) * to.capacity() + token + t) * to.width(), 1);
   }
 }
 
@@ -128,7 +127,7 @@ struct Cache::Parts {
 
   // Additive's projections are exponentials as long as all of a head's are small enough.
   template <class T>
-  void agree_on_exponentials(KeyForm& more, const std::vector<std::int64_t>& counts) {
+  void agree_on_exponentials(FormedKeys& more, const std::vector<std::int64_t>& counts) {
     const std::int64_t E = keys.width(), heads = keys.heads();
     for (std::int64_t i = 0; i < B * heads; ++i) {
       double& held = form->largest[static_cast<std::size_t>(i)];
@@ -146,22 +145,21 @@ struct Cache::Parts {
     }
   }
 
-  void append(const View& k, const View& v, const std::vector<std::int64_t>& counts, const ScoreUse& use) {
-    KeyForm more;
+  void append(const View& k, const View& v, const std::vector<std::int64_t>& counts, const char* operation) {
+    FormedKeys more;
     if (makes_keys(options.score)) {
       VisibleRuns runs;
       for (std::int64_t i = 0; i < B * Hk; ++i) {
         const std::int64_t count = counts[static_cast<std::size_t>(i / Hk)];
         runs.emplace_back(count > 0 ? 1 : 0, KeyRange{0, count});
       }
-      const int threads = resolve_threads(0, use.operation);
       // The centre is that of the first keys.
-      more = longest() == 0 ? make_key_form(k, options.score, form->compute, runs, threads, use)
-                            : extend_key_form(*form, k, runs, threads, use);
+      const View centres = longest() == 0 ? View() : View(form->centres);
+      more = form_keys(*form, k, centres, runs, resolve_threads(0, operation));
     }
     make_room(counts);
     if (makes_keys(options.score)) {
-      if (more.centres && longest() == 0) form->centres = std::move(more.centres);
+      if (more.centres) form->centres = std::move(more.centres);
       if (options.score.kind == Score::Kind::additive) {
         form->compute == Dtype::float64 ? agree_on_exponentials<double>(more, counts)
                                         : agree_on_exponentials<float>(more, counts);
@@ -267,7 +265,7 @@ void Cache::append(View k, View v, View counts) {
       tokens[static_cast<std::size_t>(b)] = count;
     }
   }
-  p.append(keys, values, tokens, {operation, p.Hk, p.D, {}, shapes});
+  p.append(keys, values, tokens, operation);
 }
 
 void Cache::clear() {

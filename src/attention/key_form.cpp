@@ -17,28 +17,34 @@ namespace {
 constexpr std::int64_t centre_keys = 32;
 
 template <class T>
-class Former {
+class KeyFormer {
  public:
-  Former(KeyForm& form, const View& k, const VisibleRuns& runs, int threads)
-      : form_(form), k_(k), runs_(runs), threads_(threads), group_(k.extent(1) == 0 ? 1 : form.heads / k.extent(1)) {}
+  KeyFormer(const KeyForm& form, const View& k, const View& centres, const VisibleRuns& runs, FormedKeys& to)
+      : form_(form),
+        k_(k),
+        centres_(centres),
+        runs_(runs),
+        to_(to),
+        group_(k.extent(1) == 0 ? 1 : form.heads / k.extent(1)) {}
 
-  void make(bool new_centres) {
+  void make(int threads) {
     const std::int64_t B = k_.extent(0), D = k_.extent(3);
     const bool additive = form_.score.kind == Score::Kind::additive;
     const bool cosine = form_.score.kind == Score::Kind::cosine;
     const bool gaussian = form_.score.kind == Score::Kind::gaussian;
+    const bool new_centres = gaussian && !centres_;
     const std::int64_t width = additive ? form_.parameters.hidden_width() : gaussian ? D + 2 : D;
-    form_.keys = FormTensor(Shape{B, form_.heads, k_.extent(2), width}, form_.compute);
-    form_.largest.assign(static_cast<std::size_t>(B * form_.heads), 0);
-    if (gaussian && new_centres) form_.centres = Tensor(Shape{B, form_.heads, D}, form_.compute);
-    for (std::int64_t h = 0; additive && h < form_.parameters.key_weights.shape()[0]; ++h) {
-      key_matrices_.emplace_back(of_head(form_.parameters.key_weights, h).swapped(0, 1));
+    to_.keys = FormTensor(Shape{B, form_.heads, k_.extent(2), width}, form_.compute);
+    to_.largest.assign(static_cast<std::size_t>(B * form_.heads), 0);
+    if (new_centres) {
+      to_.centres = Tensor(Shape{B, form_.heads, D}, form_.compute);
+      centres_ = to_.centres;
     }
-    parallel_for(B * form_.heads, threads_, [&](std::int64_t i) {
+    parallel_for(B * form_.heads, threads, [&](std::int64_t i) {
       const std::int64_t b = i / form_.heads, h = i % form_.heads;
       clear_unseen(b, h);
       if (additive) return project(b, h);
-      if (gaussian && new_centres) find_centre(b, h);
+      if (new_centres) find_centre(b, h);
       cosine ? normalize(b, h) : centre(b, h);
     });
   }
@@ -51,15 +57,13 @@ class Former {
     return b * k_.stride(0) + h / group_ * k_.stride(1) + j * k_.stride(2);
   }
   T* keys(std::int64_t b, std::int64_t h) const {
-    return form_.keys.view().as<T>() + (b * form_.heads + h) * k_.extent(2) * form_.keys.shape()[3];
+    return to_.keys.view().as<T>() + (b * form_.heads + h) * k_.extent(2) * to_.keys.shape()[3];
   }
-  T* centre_of(std::int64_t b, std::int64_t h) const {
-    return form_.centres.view().as<T>() + (b * form_.heads + h) * k_.extent(3);
-  }
+  std::int64_t centre_at(std::int64_t b, std::int64_t h) const { return (b * form_.heads + h) * k_.extent(3); }
 
   // Keys that nobody sees are zeros.
   void clear_unseen(std::int64_t b, std::int64_t h) const {
-    const std::int64_t width = form_.keys.shape()[3];
+    const std::int64_t width = to_.keys.shape()[3];
     std::int64_t next = 0;
     const auto clear_until = [&](std::int64_t key) {
       std::fill(keys(b, h) + next * width, keys(b, h) + key * width, T(0));
@@ -74,18 +78,11 @@ class Former {
   // Calls each(key, row of T) for visible keys, every step-th.
   template <class Each>
   void for_each_key(std::int64_t b, std::int64_t h, std::int64_t step, Each each) const {
-    const bool direct = k_.dtype() == dtype_of<T> && k_.stride(3) == 1;
-    std::vector<T> row(direct ? 0 : static_cast<std::size_t>(k_.extent(3)));
+    RowReader<T> reader(k_);
     std::int64_t count = 0;
     for (const KeyRange& run : runs(b, h)) {
       for (std::int64_t j = run.first; j < run.last; ++j) {
-        if (count++ % step != 0) continue;
-        if (direct) {
-          each(j, k_.as<T>() + row_at(b, h, j));
-        } else {
-          load_row(k_, row_at(b, h, j), k_.stride(3), k_.extent(3), row.data());
-          each(j, row.data());
-        }
+        if (count++ % step == 0) each(j, reader.row(row_at(b, h, j)));
       }
     }
   }
@@ -103,23 +100,23 @@ class Former {
       for (std::size_t c = 0; c < D; ++c) sum[c] += static_cast<double>(row[c]);
       ++count;
     });
-    T* to = centre_of(b, h);
+    T* to = to_.centres.view().template as<T>() + centre_at(b, h);
     for (std::size_t c = 0; c < D && count > 0; ++c) to[c] = static_cast<T>(sum[c] / static_cast<double>(count));
   }
 
   void centre(std::int64_t b, std::int64_t h) {
-    const std::int64_t D = k_.extent(3), width = form_.keys.shape()[3];
+    const std::int64_t D = k_.extent(3), width = to_.keys.shape()[3];
     const T* factors = coordinate_factors<T>(form_.parameters, h);
+    const T* middle = centres_.as<T>() + centre_at(b, h);
     double largest = 0;
     T* to = keys(b, h);
     for_each_key(b, h, 1, [&](std::int64_t j, const T* row) {
-      const T square =
-          kernels::row_kernels<T>().centred(row, centre_of(b, h), factors, static_cast<int>(D), to + j * width);
+      const T square = kernels::row_kernels<T>().centred(row, middle, factors, static_cast<int>(D), to + j * width);
       largest = std::isfinite(square) ? std::max(largest, static_cast<double>(square)) : infinity<double>;
       to[j * width + D] = square * T(-0.5);
       to[j * width + D + 1] = 1;
     });
-    form_.largest[static_cast<std::size_t>(b * form_.heads + h)] = largest;
+    to_.largest[static_cast<std::size_t>(b * form_.heads + h)] = largest;
   }
 
   void normalize(std::int64_t b, std::int64_t h) {
@@ -130,35 +127,44 @@ class Former {
 
   void project(std::int64_t b, std::int64_t h) {
     const std::int64_t E = form_.parameters.hidden_width();
-    const PackedMatrix& weights = key_matrices_[key_matrices_.size() == 1 ? 0 : static_cast<std::size_t>(h)];
+    const PackedMatrix& weights = form_.key_matrices[form_.key_matrices.size() == 1 ? 0 : static_cast<std::size_t>(h)];
     T* to = keys(b, h);
     double largest = 0;
     for (const KeyRange& run : runs(b, h)) {
       project_rows<T>(k_, row_at(b, h, run.first), run.last - run.first, weights, to + run.first * E);
       largest = std::max(largest, largest_magnitude(to + run.first * E, (run.last - run.first) * E));
     }
-    form_.largest[static_cast<std::size_t>(b * form_.heads + h)] = largest;
+    to_.largest[static_cast<std::size_t>(b * form_.heads + h)] = largest;
     if (largest > largest_projection) return;
     for (const KeyRange& run : runs(b, h)) {
       exponentiate(to + run.first * E, (run.last - run.first) * E, to + run.first * E);
     }
   }
 
-  KeyForm& form_;
+  const KeyForm& form_;
   const View& k_;
+  View centres_;
   const VisibleRuns& runs_;
-  int threads_;
-  std::int64_t group_;                      // heads of the form per key head
-  std::vector<PackedMatrix> key_matrices_;  // additive's Wk^T
+  FormedKeys& to_;
+  std::int64_t group_;  // heads of the form per key head
 };
 
-void make_keys(KeyForm& form, const View& k, const VisibleRuns& runs, int threads, bool new_centres) {
-  if (!makes_keys(form.score)) return;
-  if (form.compute == Dtype::float64) {
-    Former<double>(form, k, runs, threads).make(new_centres);
-  } else {
-    Former<float>(form, k, runs, threads).make(new_centres);
+// One per head of a parameter, or one; `transposed` where its rows are the columns of the product.
+std::vector<PackedMatrix> packed(const Tensor& parameter, bool transposed) {
+  std::vector<PackedMatrix> matrices;
+  for (std::int64_t h = 0; parameter && h < parameter.shape()[0]; ++h) {
+    const View matrix = of_head(parameter, h);
+    matrices.emplace_back(transposed ? matrix.swapped(0, 1) : matrix);
   }
+  return matrices;
+}
+
+std::int64_t bytes_of(const std::vector<PackedMatrix>& matrices) {
+  std::int64_t bytes = 0;
+  for (const PackedMatrix& matrix : matrices) {
+    bytes += matrix.panels().elements() * static_cast<std::int64_t>(size_of(matrix.dtype()));
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -175,11 +181,18 @@ std::int64_t KeyForm::key_bytes() const {
 }
 
 std::int64_t KeyForm::bytes() const {
-  std::int64_t bytes = key_bytes() + parameters.bytes();
-  for (const PackedMatrix& matrix : query_matrices) {
-    bytes += matrix.panels().elements() * static_cast<std::int64_t>(size_of(matrix.dtype()));
+  return key_bytes() + parameters.bytes() + bytes_of(query_matrices) + bytes_of(key_matrices);
+}
+
+FormedKeys form_keys(const KeyForm& form, const View& k, const View& centres, const VisibleRuns& runs, int threads) {
+  FormedKeys to;
+  if (!makes_keys(form.score)) return to;
+  if (form.compute == Dtype::float64) {
+    KeyFormer<double>(form, k, centres, runs, to).make(threads);
+  } else {
+    KeyFormer<float>(form, k, centres, runs, to).make(threads);
   }
-  return bytes;
+  return to;
 }
 
 KeyForm make_key_form(const View& k, const Score& score, Dtype compute, const VisibleRuns& runs, int threads,
@@ -189,29 +202,16 @@ KeyForm make_key_form(const View& k, const Score& score, Dtype compute, const Vi
   form.compute = compute;
   form.parameters = resolve_parameters(score, compute, use);
   const ScoreParameters& parameters = form.parameters;
-  const Tensor& queries_by = score.kind == Score::Kind::bilinear ? parameters.matrix : parameters.query_weights;
-  for (std::int64_t h = 0; queries_by && h < queries_by.shape()[0]; ++h) {
-    const View matrix = of_head(queries_by, h);
-    form.query_matrices.emplace_back(score.kind == Score::Kind::bilinear ? matrix : matrix.swapped(0, 1));
-  }
+  const bool bilinear = score.kind == Score::Kind::bilinear;
+  form.query_matrices = packed(bilinear ? parameters.matrix : parameters.query_weights, !bilinear);
+  form.key_matrices = packed(parameters.key_weights, true);
   const Tensor& keys_by = score.kind == Score::Kind::additive ? parameters.key_weights : parameters.inverse_bandwidths;
   const bool by_head = makes_keys(score) && keys_by && keys_by.shape()[0] != 1 &&
                        (score.kind == Score::Kind::additive || parameters.by_coordinate);
   form.heads = by_head ? parameters.heads : k.extent(1);
-  make_keys(form, k, runs, threads, true);
+  static_cast<FormedKeys&>(form) = form_keys(form, k, {}, runs, threads);
   form.shown = form.keys;
   return form;
-}
-
-KeyForm extend_key_form(const KeyForm& form, const View& k, const VisibleRuns& runs, int threads, const ScoreUse& use) {
-  KeyForm more;
-  more.score = form.score;
-  more.compute = form.compute;
-  more.parameters = resolve_parameters(form.score, form.compute, use);
-  more.heads = form.heads;
-  if (form.centres) more.centres = form.centres.clone();
-  make_keys(more, k, runs, threads, false);
-  return more;
 }
 
 }  // namespace qkv

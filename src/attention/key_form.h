@@ -23,20 +23,23 @@ namespace qkv {
 //                                      the terms small, which cancel where keys are far from the origin
 //   additive                           e^(2 Wk k), or Wk k where that would overflow
 //   all others                         as they are
-struct KeyForm {
-  Score score;
-  ScoreParameters parameters;
-  Dtype compute = Dtype::float32;
-  // One per query head, or one: bilinear's M, additive's Wq^T.
-  std::vector<PackedMatrix> query_matrices;
-
-  FormTensor keys;         // [B, heads, Tk, width]; absent where keys are taken as they are
-  View shown;              // those that are asked: these, or a cache's
-  std::int64_t heads = 0;  // Hk, or H where what is made of them differs by query head
-  Tensor centres;          // gaussian: [B, heads, D]
+struct FormedKeys {
+  FormTensor keys;  // [B, heads, Tk, width]; absent where keys are taken as they are
+  Tensor centres;   // gaussian: [B, heads, D]
   // Per (batch, head), of keys that are seen, infinite where one is not finite. gaussian: the largest |(k - c) s|^2.
   // additive: the largest |Wk k|.
   std::vector<double> largest;
+};
+
+// Keys with all that makes them and the queries ready.
+struct KeyForm : FormedKeys {
+  Score score;
+  ScoreParameters parameters;
+  Dtype compute = Dtype::float32;
+  // One per query head, or one: bilinear's M, additive's Wq^T; additive's Wk^T.
+  std::vector<PackedMatrix> query_matrices, key_matrices;
+  std::int64_t heads = 0;  // Hk, or H where what is made of keys differs by query head
+  View shown;              // the keys that are asked: these, or a cache's
 
   std::int64_t bytes() const;
   std::int64_t key_bytes() const;  // of what was computed from the keys: all but the parameters
@@ -53,8 +56,8 @@ bool makes_keys(const Score& score);
 KeyForm make_key_form(const View& k, const Score& score, Dtype compute, const VisibleRuns& runs, int threads,
                       const ScoreUse& use);
 
-// The same for more keys of the same sequences, with the centres that `form` has: what a cache appends.
-// Its `keys` are those of k alone.
-KeyForm extend_key_form(const KeyForm& form, const View& k, const VisibleRuns& runs, int threads, const ScoreUse& use);
+// What form's score makes of more keys of the same sequences, around these centres or, where none are given, around
+// their own: what a cache appends.
+FormedKeys form_keys(const KeyForm& form, const View& k, const View& centres, const VisibleRuns& runs, int threads);
 
 }  // namespace qkv

@@ -21,9 +21,9 @@ constexpr double tolerated_rounding = 1e-4;
 constexpr std::int64_t rows_at_once = 256;
 
 template <class T>
-class Former {
+class QueryFormer {
  public:
-  Former(const Problem& problem, const KeyForm& form, Scoring& scoring)
+  QueryFormer(const Problem& problem, const KeyForm& form, Scoring& scoring)
       : p_(problem), form_(form), scoring_(scoring), width_(scoring.usual.width) {
     scoring_.queries = FormTensor(Shape{p_.B, p_.H, p_.Tq, width_}, p_.compute);
     queries_ = scoring_.queries.view().as<T>();
@@ -126,13 +126,8 @@ class Former {
 
   template <class Each>
   void for_each_row(std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t last, Each each) {
-    const View& q = p_.q;
-    const bool direct = q.dtype() == dtype_of<T> && q.stride(3) == 1;
-    std::vector<T> loaded(direct ? 0 : static_cast<std::size_t>(p_.D));
-    for (std::int64_t i = first; i < last; ++i) {
-      if (!direct) load_row(q, row_at(b, h, i), q.stride(3), p_.D, loaded.data());
-      each(direct ? q.as<T>() + row_at(b, h, i) : loaded.data(), row(b, h, i));
-    }
+    RowReader<T> reader(p_.q);
+    for (std::int64_t i = first; i < last; ++i) each(reader.row(row_at(b, h, i)), row(b, h, i));
   }
 
   T centre_row(const T* row, std::int64_t b, std::int64_t h, T* to) const {
@@ -188,22 +183,22 @@ void form_queries(const Problem& p, const KeyForm& form, Scoring& scoring) {
   switch (p.score.kind) {
     case Score::Kind::bilinear:
       usual.width = p.Dk;
-      Former<T>(p, form, scoring).project();
+      QueryFormer<T>(p, form, scoring).project();
       break;
     case Score::Kind::cosine:
-      Former<T>(p, form, scoring).cosine();
+      QueryFormer<T>(p, form, scoring).cosine();
       break;
     case Score::Kind::additive: {
       usual.kind = ScoreWay::Kind::additive;
       usual.width = form.parameters.hidden_width();
-      Former<T> former(p, form, scoring);
+      QueryFormer<T> former(p, form, scoring);
       former.project();
       former.exponentiate_projections();
       break;
     }
     case Score::Kind::gaussian:
       usual.width = p.D + 2;
-      Former<T>(p, form, scoring).gaussian();
+      QueryFormer<T>(p, form, scoring).gaussian();
       break;
     default:
       if (p.score.is_kernel() && p.score.kind != Score::Kind::constant) usual.kind = ScoreWay::Kind::distance;
@@ -229,22 +224,8 @@ ScoreUse use_of(const Problem& p, FunctionRef<std::string()> shapes) {
   return {p.operation, p.Hk, p.Dk, ScoreUse::Queries{p.H, p.D}, shapes};
 }
 
-}  // namespace
-
-bool reads_keys(const Problem& problem) {
-  return problem.score.kind != Score::Kind::constant &&
-         (!problem.weighing.exclusion_only || problem.want_scores != ScoreStage::none);
-}
-
-std::int64_t Scoring::exact_heads() const {
-  return std::count(needs_exact.begin(), needs_exact.end(), std::uint8_t{1});
-}
-
-std::int64_t Scoring::bytes() const { return form->bytes() + queries.bytes() + projections.bytes(); }
-
-Scoring make_scoring(const Problem& problem, std::shared_ptr<const KeyForm> form) {
-  const auto shapes = [&] { return problem.shapes(); };
-  check_parameters(problem.score, problem.compute, use_of(problem, shapes));
+// With parameters that fit the problem.
+Scoring scoring_from(const Problem& problem, std::shared_ptr<const KeyForm> form) {
   Scoring scoring;
   scoring.form = std::move(form);
   scoring.parameters = &scoring.form->parameters;
@@ -261,6 +242,26 @@ Scoring make_scoring(const Problem& problem, std::shared_ptr<const KeyForm> form
   return scoring;
 }
 
+}  // namespace
+
+bool reads_keys(const Problem& problem) {
+  return problem.score.kind != Score::Kind::constant &&
+         (!problem.weighing.exclusion_only || problem.want_scores != ScoreStage::none);
+}
+
+std::int64_t Scoring::exact_heads() const {
+  return std::count(needs_exact.begin(), needs_exact.end(), std::uint8_t{1});
+}
+
+std::int64_t Scoring::bytes() const { return form->bytes() + queries.bytes() + projections.bytes(); }
+
+Scoring make_scoring(const Problem& problem, std::shared_ptr<const KeyForm> form) {
+  // The form was made before anybody knew the queries.
+  const auto shapes = [&] { return problem.shapes(); };
+  check_parameters(problem.score, problem.compute, use_of(problem, shapes));
+  return scoring_from(problem, std::move(form));
+}
+
 Scoring make_scoring(const Problem& problem) {
   VisibleRuns runs;
   if (makes_keys(problem.score)) {
@@ -270,7 +271,7 @@ Scoring make_scoring(const Problem& problem) {
                                 : visible_runs(problem);
   }
   const auto shapes = [&] { return problem.shapes(); };
-  return make_scoring(problem,
+  return scoring_from(problem,
                       std::make_shared<const KeyForm>(make_key_form(problem.k, problem.score, problem.compute, runs,
                                                                     problem.threads, use_of(problem, shapes))));
 }

@@ -164,7 +164,7 @@ void additive_direct_of_rows(const ScoreArgs<T>& args) {
     Vec<T> sum[rows];
     for (int r = 0; r < rows; ++r) sum[r] = hn::Zero(d);
     for (int c = 0; c < depth; c += L) {
-      const auto k = load_some(key + c, depth - c), w = load_some(hidden + c, depth - c);
+      const auto k = load_some<T>(key + c, depth - c), w = load_some<T>(hidden + c, depth - c);
       Vec<T> x[rows];
       for (int r = 0; r < rows; ++r) x[r] = hn::Add(k, hn::Load(d, queries + r * stride + c));
       tanh(d, x);

@@ -11,7 +11,6 @@
 #include <hwy/foreach_target.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -25,14 +24,6 @@ namespace {
 
 constexpr int streams = 4;
 constexpr int stream_keys = decode_keys / streams;
-
-// The last elements of a row, fewer than a vector, with zeros behind; nothing beyond the row is read.
-template <class T, class Stored>
-HWY_INLINE Vec<T> load_tail(const Stored* at, int count) {
-  HWY_ALIGN Stored padded[static_cast<std::size_t>(lanes_of<T>)] = {};
-  std::memcpy(padded, at, static_cast<std::size_t>(count) * sizeof(Stored));
-  return load_widened<T>(padded);
-}
 
 // The dot products of one key with `rows` queries.
 template <int rows, class T, class Stored>
@@ -54,7 +45,7 @@ HWY_INLINE void score_key(const Stored* HWY_RESTRICT key, const T* HWY_RESTRICT 
     add(even, load_widened<T>(key + c), c);
     c += L;
   }
-  if (c < depth) add(odd, load_tail<T>(key + c, depth - c), c);
+  if (c < depth) add(odd, load_some<T>(key + c, depth - c), c);
   for (int r = 0; r < rows; ++r) scores[r] = hn::GetLane(hn::SumOfLanes(d, hn::Add(even[r], odd[r])));
 }
 
@@ -212,7 +203,7 @@ HWY_INLINE void pool_keys(const PoolArgs<T>& args, int first_row, int last_row, 
     }
     if (c < width) {
       auto sum = hn::Load(d, sums + c);
-      for (int i = 0; i < keys; ++i) sum = hn::MulAdd(weight[i], load_tail<T>(values[i] + c, width - c), sum);
+      for (int i = 0; i < keys; ++i) sum = hn::MulAdd(weight[i], load_some<T>(values[i] + c, width - c), sum);
       hn::Store(sum, d, sums + c);
     }
   }

@@ -6,6 +6,10 @@
 #define QKV_KERNELS_HALF_INL_H_
 #endif
 
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+
 #include <hwy/highway.h>
 
 #include "kernels/vector-inl.h"
@@ -23,6 +27,21 @@ requires(std::is_same_v<Half, hwy::float16_t> ||
          std::is_same_v<Half, hwy::bfloat16_t>) HWY_INLINE Vec<T> load_widened(const Half* at) {
   const hn::Rebind<Half, Tag<T>> half;
   return hn::PromoteTo(Tag<T>(), hn::LoadU(half, at));
+}
+
+// The first `count` elements at a place, at most a vector, with zeros behind; nothing beyond them is read.
+template <class T, class Stored>
+HWY_INLINE Vec<T> load_some(const Stored* at, int count) {
+  if (count >= lanes_of<T>) return load_widened<T>(at);
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  if constexpr (std::is_same_v<T, Stored>) {
+    const Tag<T> d;
+    return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(count)), d, at);
+  }
+#endif
+  HWY_ALIGN Stored padded[static_cast<std::size_t>(lanes_of<T>)] = {};
+  std::memcpy(padded, at, static_cast<std::size_t>(count) * sizeof(Stored));
+  return load_widened<T>(padded);
 }
 
 }  // namespace qkv::kernels::HWY_NAMESPACE

@@ -8,9 +8,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 
 #include "kernels/block.h"
+#include "kernels/half-inl.h"
 #include "kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -104,20 +104,6 @@ HWY_INLINE void fill_rows(const ScoreArgs<T>& args, std::ptrdiff_t query_stride,
   run.template operator()<4>();
 }
 
-// The first `count` elements at a place, at most a vector, with zeros behind; nothing beyond them is read.
-template <class T>
-HWY_INLINE Vec<T> load_some(const T* at, int count) {
-  const Tag<T> d;
-  if (count >= lanes_of<T>) return hn::LoadU(d, at);
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-  return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(count)), d, at);
-#else
-  HWY_ALIGN T padded[static_cast<std::size_t>(lanes_of<T>)] = {};
-  std::memcpy(padded, at, static_cast<std::size_t>(count) * sizeof(T));
-  return hn::Load(d, padded);
-#endif
-}
-
 // Walks a row two vectors at a time: calls pair(c, load1, load2) for the vectors at c and behind it, whose elements are
 // loaded by load1(row + c) and load2(row + c + vector), and once, at the end, single(c, load) where one is left over.
 template <class T, class Pair, class Single>
@@ -127,8 +113,8 @@ HWY_INLINE void for_each_pair(int depth, const Pair& pair, const Single& single)
   int c = 0;
   for (; c + 2 * L <= depth; c += 2 * L) pair(c, whole, whole);
   const int left = depth - c;
-  if (left > L) return pair(c, whole, [=](const T* at) { return load_some(at, left - L); });
-  if (left > 0) single(c, [=](const T* at) { return load_some(at, left); });
+  if (left > L) return pair(c, whole, [=](const T* at) { return load_some<T>(at, left - L); });
+  if (left > 0) single(c, [=](const T* at) { return load_some<T>(at, left); });
 }
 
 }  // namespace qkv::kernels::HWY_NAMESPACE

@@ -38,23 +38,17 @@ std::vector<Masks> subsets_of_masks() {
 // The alignments that make a difference to these masks.
 std::vector<Alignment::Kind> alignments_for(const Masks& masks) {
   for (const MaskKind kind : masks) {
-    if (is_positional(kind)) {
-      return {Alignment::Kind::top_left, Alignment::Kind::bottom_right, Alignment::Kind::offset,
-              Alignment::Kind::offsets};
-    }
+    if (is_positional(kind)) return {std::begin(all_alignments), std::end(all_alignments)};
   }
   return {Alignment::Kind::unnamed};
 }
-
-constexpr OnEmpty answers_to_empty[] = {OnEmpty::zero, OnEmpty::uniform, OnEmpty::nan};
-constexpr ScoreStage stages[] = {ScoreStage::none, ScoreStage::scaled, ScoreStage::capped, ScoreStage::biased};
 
 // Calls run for the whole product of the other options. Tq is 3 for the decode kernel, 6 for panels.
 template <class Run>
 void for_each_option(Case c, Run run) {
   for (const Alignment::Kind alignment : alignments_for(c.masks)) {
     for (const double softcap : {0.0, 1.5}) {
-      for (const OnEmpty on_empty : answers_to_empty) {
+      for (const OnEmpty on_empty : all_answers_to_empty) {
         for (const std::int64_t Hk : {1, 2, 4}) {
           for (const Layout layout : {Layout::dense, Layout::heads_inside, Layout::spread}) {
             for (const std::int64_t Tq : {3, 6}) {
@@ -90,7 +84,7 @@ TEST_P(EveryPairOfMasks, WorksWithEveryOption) {
   std::uint64_t turn = 0;
   for_each_option({.masks = GetParam()}, [&](Case c) {
     // What else may be asked for takes turns in the quick matrix and is multiplied out in the full one.
-    for (const ScoreStage stage : stages) {
+    for (const ScoreStage stage : all_score_stages) {
       for (const bool weights : {false, true}) {
         ++turn;
         if (!full_matrix() && turn % 8 != (turn / 8) % 8) continue;
@@ -125,8 +119,8 @@ TEST(Product, EverySubsetOfMasksWorks) {
     c.Hk = 1 + random.below(2);
     c.Tq = random.chance(0.5) ? 3 : 6;
     c.softcap = random.chance(0.5) ? 0 : 1.5;
-    c.on_empty = answers_to_empty[random.below(3)];
-    c.want_scores = stages[random.below(4)];
+    c.on_empty = all_answers_to_empty[random.below(3)];
+    c.want_scores = all_score_stages[random.below(4)];
     c.want_weights = random.chance(0.5);
     expect_right(c);
     if (HasFailure()) return;

@@ -10,35 +10,16 @@
 #include "support/poison.h"
 #include "support/problem.h"
 #include "support/random.h"
+#include "support/stations.h"
 
 namespace qkv::test {
 namespace {
 
-struct Stations {
-  Score::Kind score;
-  Weigh weigh;
-};
-
-std::vector<Stations> all_stations() {
-  std::vector<Stations> all;
-  for (const Score::Kind score : all_score_kinds) {
-    for (const Weigh& weigh : all_weighings()) all.push_back({score, weigh});
-  }
-  return all;
-}
-
 class ScorePoison : public testing::TestWithParam<Stations> {
  public:
-  static std::string name(const testing::TestParamInfo<Stations>& info) {
-    return std::string(score_name(info.param.score)) + "_and_" + weigh_name(info.param.weigh);
-  }
-  Case with_stations(Case c) const {
-    c.score = GetParam().score;
-    c.weigh = GetParam().weigh;
-    return c;
-  }
+  Case with(const Case& c) const { return with_stations(GetParam(), c); }
 };
-INSTANTIATE_TEST_SUITE_P(Poison, ScorePoison, testing::ValuesIn(all_stations()), ScorePoison::name);
+INSTANTIATE_TEST_SUITE_P(Poison, ScorePoison, testing::ValuesIn(all_stations()), name_of_stations);
 
 // Poison in one record, in its key, its value or both: rows that see the record get what the reference gets, the others
 // do not notice.
@@ -48,7 +29,7 @@ TEST_P(ScorePoison, ReachesThoseWhoSeeItAndNobodyElse) {
     for (const MaskKind kind : excluding_masks) {
       for (const std::int64_t Tq : {1, 4, 5, 29}) {
         for (const int where : {1, 2, 3}) {
-          Case c = with_stations({.B = 1, .H = 2, .Hk = 1, .Tq = Tq, .Tk = 29 + 16 * (Tq % 2), .D = 6, .Dv = 5});
+          Case c = with({.B = 1, .H = 2, .Hk = 1, .Tq = Tq, .Tk = 29 + 16 * (Tq % 2), .D = 6, .Dv = 5});
           c.masks = {kind};
           // In a row that is NaN, top_k does not tell keys that a compact kernel hides from those that it sees.
           const bool compact = c.score == Score::Kind::boxcar || c.score == Score::Kind::triangular ||
@@ -77,7 +58,7 @@ TEST_P(ScorePoison, InsideTheDiagonalTileStaysBelowTheDiagonal) {
     const std::int64_t T = 37;
     for (std::int64_t row = 0; row < T; row += 3) {
       for (const Poison& poison : {poisons[0], poisons[5]}) {
-        Case c = with_stations({.B = 1, .H = 1, .Hk = 1, .Tq = T, .Tk = T, .D = 8, .Dv = 8});
+        Case c = with({.B = 1, .H = 1, .Hk = 1, .Tq = T, .Tk = T, .D = 8, .Dv = 8});
         c.masks = {MaskKind::causal};
         c.seed = 3;
         const Problem p(c);
@@ -102,7 +83,7 @@ TEST_P(ScorePoison, InsideTheDiagonalTileStaysBelowTheDiagonal) {
 TEST_P(ScorePoison, BeyondTheLengthsDoesNotChangeABit) {
   on_every_isa([&] {
     for (const std::int64_t Tq : {1, 4, 5, 30}) {
-      Case c = with_stations({.B = 2, .H = 2, .Hk = 1, .Tq = Tq, .Tk = 90, .D = 7, .Dv = 5});
+      Case c = with({.B = 2, .H = 2, .Hk = 1, .Tq = Tq, .Tk = 90, .D = 7, .Dv = 5});
       c.want_mass = true;
       Problem p(c);
       const Tensor lens = Tensor::of<std::int64_t>({61, 40}, {2});
@@ -123,7 +104,7 @@ TEST_P(ScorePoison, InAQueryStaysInItsRow) {
   on_every_isa([&] {
     for (const std::int64_t Tq : {3, 40}) {
       for (const Poison& poison : {poisons[0], poisons[3], poisons[5]}) {
-        Case c = with_stations({.Tq = Tq, .Tk = 33, .D = 6, .Dv = 5});
+        Case c = with({.Tq = Tq, .Tk = 33, .D = 6, .Dv = 5});
         const Problem p(c);
         poison_row(p.q(), 1, poison.bits);
         SCOPED_TRACE(std::string(poison.name) + ", " + c.text());
@@ -141,7 +122,7 @@ TEST_P(ScorePoison, InAllKeysOfABlockOrChunkComesThrough) {
     for (const std::int64_t Tq : {1, 5}) {
       for (const std::int64_t Tk : {129, 257, 513, 1025}) {
         for (const bool at_end : {true, false}) {
-          const Problem p(with_stations({.B = 1, .H = 1, .Hk = 1, .Tq = Tq, .Tk = Tk, .D = 4, .Dv = 4}));
+          const Problem p(with({.B = 1, .H = 1, .Hk = 1, .Tq = Tq, .Tk = Tk, .D = 4, .Dv = 4}));
           for (std::int64_t j = at_end ? Tk - 1 : 0; j < (at_end ? Tk : Tk - 1); ++j) poison_row(p.k(), j, 0xffc00001);
           const Attended got = attend(p.q(), p.k(), p.v(), p.options());
           for (const float x : got.out.values<float>()) ASSERT_EQ(std::isnan(x), keys_matter) << "Tk " << Tk;

@@ -4,35 +4,14 @@
 #include "support/isas.h"
 #include "support/matrix.h"
 #include "support/problem.h"
+#include "support/stations.h"
 
 namespace qkv::test {
 namespace {
 
-struct Stations {
-  Score::Kind score;
-  Weigh weigh;
-};
+class EveryScoreAndWeighing : public testing::TestWithParam<Stations> {};
+INSTANTIATE_TEST_SUITE_P(ScoreProduct, EveryScoreAndWeighing, testing::ValuesIn(all_stations()), name_of_stations);
 
-std::vector<Stations> all_stations() {
-  std::vector<Stations> all;
-  for (const Score::Kind score : all_score_kinds) {
-    for (const Weigh& weigh : all_weighings()) all.push_back({score, weigh});
-  }
-  return all;
-}
-
-class EveryScoreAndWeighing : public testing::TestWithParam<Stations> {
- public:
-  static std::string name(const testing::TestParamInfo<Stations>& info) {
-    return std::string(score_name(info.param.score)) + "_and_" + weigh_name(info.param.weigh);
-  }
-};
-INSTANTIATE_TEST_SUITE_P(ScoreProduct, EveryScoreAndWeighing, testing::ValuesIn(all_stations()),
-                         EveryScoreAndWeighing::name);
-
-constexpr OnEmpty answers_to_empty[] = {OnEmpty::zero, OnEmpty::uniform, OnEmpty::nan};
-constexpr Alignment::Kind alignments[] = {Alignment::Kind::top_left, Alignment::Kind::bottom_right,
-                                          Alignment::Kind::offset, Alignment::Kind::offsets};
 constexpr double temperatures[] = {1, 0.5, 4};
 
 // Tq is 3 for the decode kernel, 6 for panels. What else can be asked for takes turns in the quick matrix.
@@ -47,15 +26,13 @@ TEST_P(EveryScoreAndWeighing, WorksWithEveryMask) {
   }
   for (const auto& mask : masks) {
     for (const std::int64_t Tq : {3, 6}) {
-      for (const OnEmpty on_empty : answers_to_empty) {
+      for (const OnEmpty on_empty : all_answers_to_empty) {
         ++turn;
-        Case c{.H = 4, .Hk = turn % 3 == 0 ? 1 : 2, .Tq = Tq, .masks = mask};
-        c.alignment = alignments[turn % 4];
+        Case c = with_stations(GetParam(), {.H = 4, .Hk = turn % 3 == 0 ? 1 : 2, .Tq = Tq, .masks = mask});
+        c.alignment = all_alignments[turn % 4];
         c.softcap = turn % 5 == 0 ? 1.5 : 0;
         c.on_empty = on_empty;
         c.layout = turn % 7 == 0 ? Layout::heads_inside : Layout::dense;
-        c.score = GetParam().score;
-        c.weigh = GetParam().weigh;
         c.Dk = 3 + static_cast<std::int64_t>(turn % 4);
         c.parameters_per_head = turn % 2 == 0;
         c.bandwidth = all_bandwidths[turn % 5];
@@ -76,9 +53,8 @@ TEST_P(EveryScoreAndWeighing, WorksOnEveryInstructionSetAcrossBlocks) {
   on_every_isa([&] {
     for (const auto& mask : masks) {
       for (const auto& [Tq, Tk] : {std::pair{53, 290}, {2, 700}}) {
-        Case c{.B = 1, .H = 2, .Hk = 1, .Tq = Tq, .Tk = Tk, .D = 9, .Dv = 8, .masks = mask, .seed = ++seed};
-        c.score = GetParam().score;
-        c.weigh = GetParam().weigh;
+        Case c = with_stations(
+            GetParam(), {.B = 1, .H = 2, .Hk = 1, .Tq = Tq, .Tk = Tk, .D = 9, .Dv = 8, .masks = mask, .seed = ++seed});
         c.E = 3;
         c.temperature = 0.7;
         if (seed % 3 == 0) c = with_all_statistics(c);

@@ -6,30 +6,13 @@
 #include "support/isas.h"
 #include "support/problem.h"
 #include "support/random.h"
+#include "support/stations.h"
 
 namespace qkv::test {
 namespace {
 
-struct Stations {
-  Score::Kind score;
-  Weigh weigh;
-};
-
-std::vector<Stations> all_stations() {
-  std::vector<Stations> all;
-  for (const Score::Kind score : all_score_kinds) {
-    for (const Weigh& weigh : all_weighings()) all.push_back({score, weigh});
-  }
-  return all;
-}
-
-class SameBits : public testing::TestWithParam<Stations> {
- public:
-  static std::string name(const testing::TestParamInfo<Stations>& info) {
-    return std::string(score_name(info.param.score)) + "_and_" + weigh_name(info.param.weigh);
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Reproducible, SameBits, testing::ValuesIn(all_stations()), SameBits::name);
+class SameBits : public testing::TestWithParam<Stations> {};
+INSTANTIATE_TEST_SUITE_P(Reproducible, SameBits, testing::ValuesIn(all_stations()), name_of_stations);
 
 constexpr std::pair<Tensor Attended::*, const char*> statistics[] = {{&Attended::out, "out"},
                                                                      {&Attended::lse, "lse"},
@@ -50,11 +33,9 @@ std::vector<Case> shapes(const Stations& stations) {
                            {.B = 2, .H = 4, .Hk = 1, .Tq = 4, .Tk = 600, .D = 9, .Dv = 7},
                            {.B = 3, .H = 2, .Hk = 2, .Tq = 70, .Tk = 300, .D = 8, .Dv = 8}};
   for (Case& c : all) {
-    c.score = stations.score;
-    c.weigh = stations.weigh;
+    c = with_all_statistics(with_stations(stations, c));
     c.E = 3;
     c.parameters_per_head = true;
-    c = with_all_statistics(c);
   }
   return all;
 }

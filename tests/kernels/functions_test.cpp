@@ -61,23 +61,13 @@ HWY_AFTER_NAMESPACE();
 
 #include <gtest/gtest.h>
 
+#include "kernels/vector_function.h"
 #include "support/isas.h"
 #include "support/random.h"
 
 namespace qkv::kernels {
 namespace {
 
-// Each target has a type of its own for its table, so the function is what is picked.
-template <class T>
-using Function = void (*)(T*, std::size_t);
-template <class T>
-std::vector<T> apply(Function<T> function, std::vector<T> x) {
-  const std::size_t count = x.size();
-  x.resize((count + 15) / 16 * 16, T(0));
-  function(x.data(), x.size());
-  x.resize(count);
-  return x;
-}
 template <class T>
 std::vector<T> exp2_of(const std::vector<T>& x) {
   return apply<T>(QKV_PICK(functions<T>.exp2), x);

@@ -39,6 +39,7 @@ HWY_AFTER_NAMESPACE();
 
 #include <gtest/gtest.h>
 
+#include "kernels/vector_function.h"
 #include "support/isas.h"
 #include "support/random.h"
 
@@ -46,18 +47,8 @@ namespace qkv::kernels {
 namespace {
 
 template <class T>
-using Function = void (*)(T*, std::size_t);
-template <class T>
-void apply(Function<T> function, std::vector<T>& x) {
-  function(x.data(), x.size());
-}
-template <class T>
-std::vector<T> log2_of(std::vector<T> x) {
-  const std::size_t count = x.size();
-  x.resize((count + 15) / 16 * 16, T(1));
-  apply<T>(QKV_PICK(log2_of_target<T>.all), x);
-  x.resize(count);
-  return x;
+std::vector<T> log2_of(const std::vector<T>& x) {
+  return apply<T>(QKV_PICK(log2_of_target<T>.all), x);
 }
 
 // The largest relative error, against long double.

@@ -34,6 +34,12 @@ inline constexpr MaskKind all_mask_kinds[] = {MaskKind::lengths,    MaskKind::qu
 std::string_view name_of(MaskKind kind);
 // Whether this part is about the position of a query among the keys, so that it has an alignment.
 bool is_positional(MaskKind kind);
+// Those that can be named.
+inline constexpr Alignment::Kind all_alignments[] = {Alignment::Kind::top_left, Alignment::Kind::bottom_right,
+                                                     Alignment::Kind::offset, Alignment::Kind::offsets};
+inline constexpr OnEmpty all_answers_to_empty[] = {OnEmpty::zero, OnEmpty::uniform, OnEmpty::nan};
+inline constexpr ScoreStage all_score_stages[] = {ScoreStage::none, ScoreStage::scaled, ScoreStage::capped,
+                                                  ScoreStage::biased};
 
 inline constexpr Score::Kind all_score_kinds[] = {
     Score::Kind::dot,        Score::Kind::scaled_dot,   Score::Kind::cosine,   Score::Kind::bilinear,
