@@ -2,6 +2,7 @@
 #pragma once
 
 #include <qkv/attend.h>
+#include <qkv/autograd.h>
 #include <qkv/cache.h>
 #include <qkv/dtype.h>
 #include <qkv/error.h>
@@ -11,6 +12,7 @@
 #include <qkv/masked_softmax.h>
 #include <qkv/merge.h>
 #include <qkv/npy.h>
+#include <qkv/ops.h>
 #include <qkv/plot.h>
 #include <qkv/prepared.h>
 #include <qkv/score.h>
