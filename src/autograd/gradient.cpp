@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/blocks.h"
+#include "kernels/arithmetic.h"
 
 namespace qkv::tape {
 namespace {
@@ -14,16 +15,11 @@ namespace {
 constexpr std::int64_t block = 1 << 15;  // elements; a sum of so few is not worth a thread
 
 template <class T>
-void add_to(T* sum, const T* added, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) sum[i] += added[i];
-}
-
-template <class T>
 void add_whole(Tensor& sum, const Tensor& added) {
   T* to = sum.values<T>().data();
   const T* from = added.values<T>().data();
   for_blocks(sum.elements(), block,
-             [&](std::int64_t first, std::int64_t count) { add_to(to + first, from + first, count); });
+             [&](std::int64_t first, std::int64_t count) { kernels::add_to(to + first, from + first, count); });
 }
 
 std::int64_t row_at(const View& rows, std::int64_t i) {
@@ -93,7 +89,7 @@ void Gradient::add_rows(const View& rows, const View& values, const Shape& shape
       for (std::int64_t r = first; r < first + count; ++r) {
         const auto at = static_cast<std::size_t>(r);
         for (auto i = static_cast<std::size_t>(firsts[at]); i < static_cast<std::size_t>(firsts[at + 1]); ++i) {
-          add_to(sum + touched[at] * width, dense.as<T>() + places[i] * width, width);
+          kernels::add_to(sum + touched[at] * width, dense.as<T>() + places[i] * width, width);
         }
       }
     });

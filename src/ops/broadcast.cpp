@@ -12,34 +12,6 @@ namespace {
 
 constexpr std::int64_t block = 1 << 15;  // elements of one task
 
-struct Line {
-  std::int64_t a, b;  // strides
-  std::int64_t count;
-};
-
-template <class T, class Op>
-void combine_line(const T* a, const T* b, const Line& line, T* result, Op op) {
-  if (line.a == 1 && line.b == 1) {
-    for (std::int64_t i = 0; i < line.count; ++i) result[i] = op(a[i], b[i]);
-  } else {
-    for (std::int64_t i = 0; i < line.count; ++i) result[i] = op(a[i * line.a], b[i * line.b]);
-  }
-}
-
-template <class T>
-void combine_line(Arithmetic op, const T* a, const T* b, const Line& line, T* result) {
-  switch (op) {
-    case Arithmetic::add:
-      return combine_line(a, b, line, result, [](T x, T y) { return x + y; });
-    case Arithmetic::sub:
-      return combine_line(a, b, line, result, [](T x, T y) { return x - y; });
-    case Arithmetic::mul:
-      return combine_line(a, b, line, result, [](T x, T y) { return x * y; });
-    case Arithmetic::div:
-      return combine_line(a, b, line, result, [](T x, T y) { return x / y; });
-  }
-}
-
 struct Axis {
   std::int64_t extent, a, b;
 };
@@ -74,8 +46,8 @@ void combine(Arithmetic op, const View& a, const View& b, Tensor& result) {
         b_offset += at * axis->b;
         index /= axis->extent;
       }
-      combine_line(op, a.as<T>() + a_offset, b.as<T>() + b_offset, {last.a, last.b, line},
-                   result.values<T>().data() + i);
+      kernels::combine<T>(
+          {op, a.as<T>() + a_offset, last.a, b.as<T>() + b_offset, last.b, line, result.values<T>().data() + i});
       i += line;
     }
   });
@@ -119,11 +91,9 @@ Tensor combined(Arithmetic op, const View& a, const View& b, const Shape& shape)
 void scale_in_place(Tensor& x, double factor) {
   for_blocks(x.elements(), block, [&](std::int64_t first, std::int64_t count) {
     if (x.dtype() == Dtype::float64) {
-      double* values = x.values<double>().data() + first;
-      for (std::int64_t i = 0; i < count; ++i) values[i] *= factor;
+      kernels::scale(x.values<double>().data() + first, count, factor);
     } else {
-      float* values = x.values<float>().data() + first;
-      for (std::int64_t i = 0; i < count; ++i) values[i] *= static_cast<float>(factor);
+      kernels::scale(x.values<float>().data() + first, count, static_cast<float>(factor));
     }
   });
 }

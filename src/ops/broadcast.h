@@ -1,9 +1,9 @@
 // ops/broadcast.h: element by element, over arrays whose shapes are broadcast.
 #pragma once
 
-#include <cstdint>
-
 #include <qkv/tensor.h>
+
+#include "kernels/arithmetic.h"
 
 namespace qkv {
 
@@ -12,7 +12,7 @@ Shape broadcast_shape(const char* op, const Shape& a, const Shape& b);
 // The same elements, repeated by strides of 0. The shapes must fit.
 View broadcast_to(const View& view, const Shape& shape);
 
-enum class Arithmetic : std::uint8_t { add, sub, mul, div };
+using kernels::Arithmetic;
 
 // a op b as a dense array of their broadcast shape, which is given. One dtype.
 Tensor combined(Arithmetic op, const View& a, const View& b, const Shape& shape);

@@ -7,6 +7,7 @@
 
 #include "base/blocks.h"
 #include "base/divide_up.h"
+#include "kernels/arithmetic.h"
 
 namespace qkv {
 namespace {
@@ -46,26 +47,6 @@ class Axes {
   std::vector<Axis> axes_;
 };
 
-template <class T>
-double sum_of_line(const T* x, std::int64_t stride, std::int64_t count) {
-  double sums[4] = {};
-  std::int64_t i = 0;
-  for (; i + 4 <= count; i += 4) {
-    for (int s = 0; s < 4; ++s) sums[s] += static_cast<double>(x[(i + s) * stride]);
-  }
-  for (; i < count; ++i) sums[0] += static_cast<double>(x[i * stride]);
-  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
-}
-
-template <class T>
-void add_line(double* sums, const T* x, std::int64_t stride, std::int64_t count) {
-  if (stride == 1) {
-    for (std::int64_t i = 0; i < count; ++i) sums[i] += static_cast<double>(x[i]);
-  } else {
-    for (std::int64_t i = 0; i < count; ++i) sums[i] += static_cast<double>(x[i * stride]);
-  }
-}
-
 constexpr std::int64_t chunk = 512;  // of outputs; their sums stay in the first-level cache
 
 // The sums of `count` outputs from `first` on, over summands from .. to - 1.
@@ -79,7 +60,7 @@ void sum_chunk(const T* x, const Axes& kept, const Axes& reduced, std::int64_t f
       const std::int64_t line = std::min(along_kept.extent - o % along_kept.extent, first + count - o);
       const T* line_x = x + kept.offset(o);
       for (std::int64_t r = from; r < to; ++r) {
-        add_line(sums + (o - first), line_x + reduced.offset(r), along_kept.stride, line);
+        kernels::add_line(sums + (o - first), line_x + reduced.offset(r), along_kept.stride, line);
       }
       o += line;
     }
@@ -88,7 +69,7 @@ void sum_chunk(const T* x, const Axes& kept, const Axes& reduced, std::int64_t f
       const T* summands = x + kept.offset(o);
       for (std::int64_t r = from; r < to;) {
         const std::int64_t line = std::min(along_reduced.extent - r % along_reduced.extent, to - r);
-        sums[o - first] += sum_of_line(summands + reduced.offset(r), along_reduced.stride, line);
+        sums[o - first] += kernels::sum(summands + reduced.offset(r), along_reduced.stride, line);
         r += line;
       }
     }
