@@ -3,7 +3,8 @@
 
 #include <qkv/attend.h>
 #include <qkv/attend_backward.h>
-#include <qkv/cache.h>
+    #include <qkv/autograd.h>
+    #include <qkv/cache.h>
 #include <qkv/dtype.h>
 #include <qkv/error.h>
 #include <qkv/gemm.h>
@@ -12,6 +13,7 @@
 #include <qkv/masked_softmax.h>
 #include <qkv/merge.h>
 #include <qkv/npy.h>
+#include <qkv/ops.h>
 #include <qkv/plot.h>
 #include <qkv/prepared.h>
 #include <qkv/score.h>

@@ -2,8 +2,9 @@
 #include <qkv/plot.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <iomanip>
+#include <limits>
 #include <string_view>
 
 #include <qkv/error.h>
@@ -34,7 +35,9 @@ std::string bar_of(double share, int width) {
 // Two decimals; exactly nothing is written as 0, little as 0.00.
 std::string number_of(double value) {
   if (std::isnan(value)) return "";
-  return value == 0 ? "0" : message(std::fixed, std::setprecision(2), value);
+  if (value == 0) return "0";
+  char text[std::numeric_limits<double>::max_exponent10 + 8];
+  return std::string(text, std::to_chars(text, std::end(text), value, std::chars_format::fixed, 2).ptr);
 }
 
 class Bars {

@@ -18,6 +18,7 @@ HEIGHT = {layer: height for height, group in enumerate(LAYERS) for layer in grou
 HEADERS = {
     "attend.h": "attention",
     "attend_backward.h": "attention",
+    "autograd.h": "autograd",
     "cache.h": "attention",
     "dtype.h": "tensor",
     "error.h": "base",
@@ -28,6 +29,7 @@ HEADERS = {
     "masked_softmax.h": "attention",
     "merge.h": "attention",
     "npy.h": "io",
+    "ops.h": "ops",
     "plot.h": "plot",
     "prepared.h": "attention",
     "score.h": "attention",

@@ -1,0 +1,61 @@
+// ops/sum.cpp: sums and means over axes.
+#include <qkv/error.h>
+#include <qkv/ops.h>
+
+#include "base/message.h"
+#include "ops/broadcast.h"
+#include "ops/check.h"
+#include "ops/reduce.h"
+
+namespace qkv {
+namespace {
+
+struct Reduction {
+  AxisFlags axes = {};
+  Shape kept;   // with extents of 1 where there was a sum
+  Shape shape;  // of the result
+  std::int64_t summands = 1;
+};
+
+Reduction check(const char* op, const Variable& x, const SumOptions& options) {
+  common_dtype(op, {&x});
+  Reduction reduction;
+  if (options.axes.empty()) reduction.axes.fill(true);
+  for (const int axis : options.axes) {
+    bool& flag = reduction.axes[static_cast<std::size_t>(resolve_axis(op, axis, x.shape()))];
+    if (flag) throw ShapeError(message(op, ": axis ", axis, " is named twice, for shape ", x.shape().text()));
+    flag = true;
+  }
+  std::vector<std::int64_t> kept, left;
+  for (int axis = 0; axis < x.rank(); ++axis) {
+    const bool reduced = reduction.axes[static_cast<std::size_t>(axis)];
+    if (reduced) reduction.summands *= x.extent(axis);
+    kept.push_back(reduced ? 1 : x.extent(axis));
+    if (!reduced) left.push_back(x.extent(axis));
+  }
+  reduction.kept = Shape(kept);
+  reduction.shape = options.keep_axes ? reduction.kept : Shape(left);
+  return reduction;
+}
+
+// y = factor sum x. Backward: dx = factor dy, repeated along the axes of the sum. Keeps nothing.
+Variable reduced(const char* op, const Variable& x, const Reduction& reduction, double factor) {
+  Variable y(reduce_sum(x.value(), reduction.axes, reduction.shape, factor));
+  return record(op, y, {x}, [shape = x.shape(), kept = reduction.kept, factor](Backward& back) {
+    const View dy = back.upstream();
+    Tensor dx = Tensor::copy_of(broadcast_to(View(dy.data(), dy.dtype(), kept), shape));
+    if (factor != 1) scale_in_place(dx, factor);
+    back.add(0, std::move(dx));
+  });
+}
+
+}  // namespace
+
+Variable sum(const Variable& x, const SumOptions& options) { return reduced("sum", x, check("sum", x, options), 1); }
+
+Variable mean(const Variable& x, const SumOptions& options) {
+  const Reduction reduction = check("mean", x, options);
+  return reduced("mean", x, reduction, 1 / static_cast<double>(reduction.summands));
+}
+
+}  // namespace qkv
