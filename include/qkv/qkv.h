@@ -3,8 +3,8 @@
 
 #include <qkv/attend.h>
 #include <qkv/attend_backward.h>
-    #include <qkv/autograd.h>
-    #include <qkv/cache.h>
+#include <qkv/autograd.h>
+#include <qkv/cache.h>
 #include <qkv/dtype.h>
 #include <qkv/error.h>
 #include <qkv/gemm.h>
