@@ -16,6 +16,21 @@ struct AttendUpstream {
   View entropy = {};  // where the answer has its entropy
 };
 
+// What the backward pass needs of the forward one: of an answer that was given with options.want_backward.
+struct AttendAnswer {
+  View out, state, index, chosen, entropy;  // as in Attended
+  PartialState state_kind = PartialState::none;
+
+  AttendAnswer() = default;
+  AttendAnswer(const Attended& answer)
+      : out(answer.out),
+        state(answer.state),
+        index(answer.index),
+        chosen(answer.chosen),
+        entropy(answer.entropy),
+        state_kind(answer.state_kind) {}
+};
+
 // Which gradients are computed. What is not asked for is absent, and its work is not done.
 struct AttendWanted {
   bool q = true, k = true, v = true;
@@ -43,9 +58,10 @@ struct AttendGradients {
 // at a kink, as where q = k for laplace, a gradient is 0. What the mask excludes is not read and gets 0.
 // The result is the same, bit for bit, for any number of threads.
 //
-// Not there yet, and refused by name: functions of your own (score_by, edit_by), prepared keys, and gradients of
-// gradients. Throws ShapeError, OptionError, DtypeError.
-QKV_API AttendGradients attend_backward(View q, View k, View v, const Attended& answer, const AttendUpstream& upstream,
-                                        const AttendOptions& options = {}, const AttendWanted& wanted = {});
+// Functions of your own need their derivative: score_by(f, df), edit_by(f, df). There are no gradients of gradients.
+// Throws ShapeError, OptionError, DtypeError.
+QKV_API AttendGradients attend_backward(View q, View k, View v, const AttendAnswer& answer,
+                                        const AttendUpstream& upstream, const AttendOptions& options = {},
+                                        const AttendWanted& wanted = {});
 
 }  // namespace qkv

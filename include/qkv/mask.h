@@ -83,6 +83,9 @@ struct EditBy {
   const void* function;
   void (*call_float)(const void* function, const ScoreBlock<float>& block);
   void (*call_double)(const void* function, const ScoreBlock<double>& block);
+  const void* derivative = nullptr;  // for gradients
+  void (*derive_float)(const void* derivative, const SlopeBlock<float>& block) = nullptr;
+  void (*derive_double)(const void* derivative, const SlopeBlock<double>& block) = nullptr;
 };
 }  // namespace mask_part
 
@@ -158,5 +161,23 @@ requires(std::is_invocable_v<const F&, const ScoreBlock<float>&> ||
 }
 template <class F>
 Mask edit_by(const F&& function) = delete;  // it would be gone before attend calls it
+
+// With its derivative, for attend_backward: void d(const SlopeBlock<T>&), likewise.
+template <class F, class D>
+requires(std::is_invocable_v<const D&, const SlopeBlock<float>&> ||
+         std::is_invocable_v<const D&, const SlopeBlock<double>&>) Mask
+    edit_by(const F& function, const D& derivative) {
+  mask_part::EditBy part = std::get<mask_part::EditBy>(edit_by(function).parts()[0]);
+  part.derivative = &derivative;
+  if constexpr (std::is_invocable_v<const D&, const SlopeBlock<float>&>) {
+    part.derive_float = [](const void* d, const SlopeBlock<float>& block) { (*static_cast<const D*>(d))(block); };
+  }
+  if constexpr (std::is_invocable_v<const D&, const SlopeBlock<double>&>) {
+    part.derive_double = [](const void* d, const SlopeBlock<double>& block) { (*static_cast<const D*>(d))(block); };
+  }
+  return Mask(part);
+}
+template <class F, class D>
+Mask edit_by(const F&, const D&&) = delete;
 
 }  // namespace qkv

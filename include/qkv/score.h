@@ -31,6 +31,24 @@ struct ScoreTile : ScoreBlock<T> {
   const T* key(std::int64_t j) const { return key_rows + j * key_stride; }
 };
 
+// The same on the way back, for the derivative of such a function: at(i, j) is the gradient of a score, and what it
+// comes to for queries and keys is added to dquery(i) and dkey(j).
+template <class T>
+struct SlopeTile : ScoreTile<T> {
+  T *dquery_rows, *dkey_rows;
+  std::int64_t gradient_stride;
+  T* dquery(std::int64_t i) const { return dquery_rows + i * gradient_stride; }
+  T* dkey(std::int64_t j) const { return dkey_rows + j * gradient_stride; }
+};
+
+// And for the derivative of a function that edits scores: at(i, j) is the gradient of the edited score, to be replaced
+// by that of score(i, j), the score before the edit.
+template <class T>
+struct SlopeBlock : ScoreBlock<T> {
+  const T* unedited;
+  const T& score(std::int64_t i, std::int64_t j) const { return unedited[j * this->stride + i]; }
+};
+
 // A score is a real number per (query, key). Made by the factories below, read by the library.
 // It borrows the memory of its views and function: they must live as long as it is used.
 struct Score {
@@ -56,6 +74,9 @@ struct Score {
   const void* function = nullptr;                                  // yours
   void (*call_float)(const void* function, const ScoreTile<float>& tile) = nullptr;
   void (*call_double)(const void* function, const ScoreTile<double>& tile) = nullptr;
+  const void* derivative = nullptr;  // yours, for gradients
+  void (*derive_float)(const void* derivative, const SlopeTile<float>& tile) = nullptr;
+  void (*derive_double)(const void* derivative, const SlopeTile<double>& tile) = nullptr;
 
   bool is_kernel() const { return kind >= Kind::gaussian && kind <= Kind::constant; }
 };
@@ -114,5 +135,24 @@ requires(std::is_invocable_v<const F&, const ScoreTile<float>&> ||
 }
 template <class F>
 Score score_by(const F&& function) = delete;  // it would be gone before attend calls it
+
+// With its derivative, for attend_backward: void d(const SlopeTile<T>&), likewise, linear in the gradients. That of an
+// excluded pair is exactly 0: skip it where keys that not everybody sees may be NaN.
+template <class F, class D>
+requires(std::is_invocable_v<const D&, const SlopeTile<float>&> ||
+         std::is_invocable_v<const D&, const SlopeTile<double>&>) Score
+    score_by(const F& function, const D& derivative) {
+  Score score = score_by(function);
+  score.derivative = &derivative;
+  if constexpr (std::is_invocable_v<const D&, const SlopeTile<float>&>) {
+    score.derive_float = [](const void* d, const SlopeTile<float>& tile) { (*static_cast<const D*>(d))(tile); };
+  }
+  if constexpr (std::is_invocable_v<const D&, const SlopeTile<double>&>) {
+    score.derive_double = [](const void* d, const SlopeTile<double>& tile) { (*static_cast<const D*>(d))(tile); };
+  }
+  return score;
+}
+template <class F, class D>
+Score score_by(const F&, const D&&) = delete;
 
 }  // namespace qkv

@@ -25,12 +25,15 @@ constexpr const char* operation = "attend_backward";
 // range costs less than 1 %.
 constexpr std::int64_t range_keys = 512;
 
-void refuse_functions(const Problem& p) {
-  const auto refuse = [](const char* what) {
-    throw OptionError(message(operation, ": ", what, " has no derivative here; see docs/semantics.md"));
+void require_derivatives(const Problem& p) {
+  const bool doubles = p.compute == Dtype::float64;
+  const auto require = [&](const auto& part, const char* factory) {
+    if (doubles ? part.derive_double != nullptr : part.derive_float != nullptr) return;
+    throw OptionError(message(operation, ": a function given to ", factory, " needs its derivative for ",
+                              name_of(p.compute), ": ", factory, "(f, df)"));
   };
-  if (p.score.kind == Score::Kind::yours) refuse("a score given to score_by");
-  if (!p.mask.edit_by().empty()) refuse("an edit given to edit_by");
+  if (p.score.kind == Score::Kind::yours) require(p.score, "score_by");
+  for (const mask_part::EditBy& edit : p.mask.edit_by()) require(edit, "edit_by");
 }
 
 // The weights of selections are those of softmax where the chosen keys are, and nothing else.
@@ -81,7 +84,7 @@ MutableView broadcast(Tensor& gradient, const Problem& p) {
 template <class T>
 class Caller {
  public:
-  Caller(const Problem& problem, Scoring& scoring, const Attended& answer, const AttendUpstream& upstream,
+  Caller(const Problem& problem, Scoring& scoring, const AttendAnswer& answer, const AttendUpstream& upstream,
          const AttendOptions& options, const AttendWanted& wanted)
       : p_(problem),
         scoring_(scoring),
@@ -160,13 +163,13 @@ class Caller {
     return tensor;
   }
 
-  View required(const Tensor& tensor, const char* name, std::initializer_list<std::int64_t> last) const {
-    if (!tensor) {
+  View required(const View& view, const char* name, std::initializer_list<std::int64_t> last) const {
+    if (!view) {
       throw OptionError(message(operation, ": answer has no ", name,
                                 "; attend must be asked with want_backward, and with want_entropy where its gradient "
                                 "is given"));
     }
-    return with_axes(tensor, p_.shape(last), static_cast<int>(last.size()), p_, name);
+    return with_axes(view, p_.shape(last), static_cast<int>(last.size()), p_, name);
   }
 
   View chosen() const {
@@ -218,7 +221,7 @@ class Caller {
         double delta = 0;
         for (std::size_t c = 0; c < a.size(); ++c) delta += static_cast<double>(a[c]) * static_cast<double>(b[c]);
         const T dH = number(dentropy);
-        const double of_entropy = dentropy ? static_cast<double>(dH) * static_cast<double>(number(entropy)) : 0;
+        const double of_entropy = dH != T(0) ? static_cast<double>(dH) * static_cast<double>(number(entropy)) : 0;
         rows.added[at] = static_cast<T>(static_cast<double>(number(dlse)) - delta - of_entropy);
         if (dentropy) rows.entropy[at] = dH;
       }
@@ -288,7 +291,7 @@ class Caller {
 
   const Problem& p_;
   const Scoring& scoring_;
-  const Attended& answer_;
+  const AttendAnswer& answer_;
   const AttendUpstream& upstream_;
   const AttendOptions& options_;
   const AttendWanted& wanted_;
@@ -297,7 +300,7 @@ class Caller {
 
 }  // namespace
 
-AttendGradients attend_backward(View q, View k, View v, const Attended& answer, const AttendUpstream& upstream,
+AttendGradients attend_backward(View q, View k, View v, const AttendAnswer& answer, const AttendUpstream& upstream,
                                 const AttendOptions& options, const AttendWanted& wanted) {
   AttendOptions with = options;
   with.want_lse = with.want_weights = with.want_mass = with.want_entropy = with.want_effective = false;
@@ -306,7 +309,7 @@ AttendGradients attend_backward(View q, View k, View v, const Attended& answer, 
   with.want_rows = {};
   with.want_scores = ScoreStage::none;
   Problem problem = check(q, k, v, with, operation);
-  refuse_functions(problem);
+  require_derivatives(problem);
   weigh_again(problem);
   Scoring scoring = make_scoring(problem);
   prepare_products(problem, scoring);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "attention/load.h"
 #include "base/divide_up.h"
@@ -248,7 +249,7 @@ void BlockGradients<T>::recall(int p, T* weights, T* slopes) {
     chain.added = row_array(room_.added, p);
     if (!task_.rows.entropy.empty()) chain.entropy = row_array(room_.entropy, p);
     if (linear) chain.multiplier = row_array(room_.multiplier, p);
-    chain.keep_zeros = linear && !weighing.kernel_values && chain.entropy == nullptr;
+    chain.keep_zeros = linear && !weighing.kernel_values;
     s_.gradients->chain_any(chain);
     if (chain.keep_zeros && loop_.mark_excluded(p)) {
       for (int i = 0; i < part.keys * panel.lanes; ++i) {
@@ -293,6 +294,7 @@ void BlockGradients<T>::undo_edits(int p, T* slopes) {
       }
     }
   }
+  for (std::size_t i = problem_.mask.edit_by().size(); i-- > 0;) undo_your_edit(p, i, slopes);
   if (loop_.way_->score->kind == ScoreWay::Kind::distance) slopes_by_distance(p, slopes);
   if (problem_.softcap == 0) return;
   // d/ds c tanh(s / c) = 1 - t^2, d/dc = t - (s / c) (1 - t^2)
@@ -304,6 +306,42 @@ void BlockGradients<T>::undo_edits(int p, T* slopes) {
     const T ratio = room_.unedited[i] * inverse, t = std::tanh(ratio), derivative = T(1) - t * t;
     if (task_.needs_softcap) sums_->softcap += static_cast<double>(slopes[i] * (t - ratio * derivative));
     slopes[i] *= derivative;
+  }
+}
+
+// The scores that edit `index` of edit_by got, and its derivative there.
+template <class T>
+void BlockGradients<T>::undo_your_edit(int p, std::size_t index, T* slopes) {
+  const Part& part = loop_.sight_.part(p);
+  const Panel& panel = loop_.group_.panel(p);
+  const int count = part.keys * panel.lanes;
+  loop_.scores_ = room_.unedited;
+  loop_.score(p, 0, part.keys, nullptr);
+  if (problem_.softcap != 0) {
+    kernels::EditArgs<T> cap{room_.unedited, panel.lanes, 0, part.keys, nullptr};
+    cap.cap = static_cast<T>(problem_.softcap) * loop_.unit_;
+    s_.edits->softcap(cap);
+  }
+  for (int i = 0; i < count; ++i) room_.unedited[i] /= loop_.unit_;
+  const auto& edits = problem_.mask.edit_by();
+  ScoreBlock<T> block = loop_.block_of_head(p, 0, 0, part.keys);
+  for (std::size_t i = 0; i < index; ++i) {
+    if constexpr (std::is_same_v<T, float>) {
+      edits[i].call_float(edits[i].function, block);
+    } else {
+      edits[i].call_double(edits[i].function, block);
+    }
+  }
+  std::copy_n(slopes, count, w_.scores);
+  block.scores = slopes;
+  const SlopeBlock<T> derivative{block, room_.unedited};
+  if constexpr (std::is_same_v<T, float>) {
+    edits[index].derive_float(edits[index].derivative, derivative);
+  } else {
+    edits[index].derive_double(edits[index].derivative, derivative);
+  }
+  for (int i = 0; i < count; ++i) {  // what is excluded stays so, whatever the score was
+    if (w_.scores[i] == T(0)) slopes[i] = 0;
   }
 }
 
@@ -321,11 +359,40 @@ void BlockGradients<T>::add_to_bias(const MutableView& bias, int p, const T* slo
 template <class T>
 void BlockGradients<T>::products() {
   const bool excludes = loop_.sight_.excludes() || problem_.weighing.compact || task_.chosen;
-  if (excludes && !(rows_finite_ && keys_finite_)) return product_pair_by_pair();
+  const bool yours = task_.needs_slopes && loop_.way_->score->kind == ScoreWay::Kind::yours;
+  if (excludes && !(rows_finite_ && keys_finite_)) {
+    product_pair_by_pair(task_.needs_slopes && !yours);
+    if (yours) call_derivative();
+    return;
+  }
   const std::int64_t value_width = s_.value_width(problem_);
   gather(weights(0), room_.upstream_strips, value_width, room_.dv, value_width);
   if (!task_.needs_slopes) return;
+  if (yours) return call_derivative();
   by_units() ? additive_gradients() : product_queries_and_keys();
+}
+
+// Of the function given to score_by.
+template <class T>
+void BlockGradients<T>::call_derivative() {
+  const std::int64_t width = loop_.way_->score->width, stride = s_.query_width(*loop_.way_->score);
+  const std::int64_t first = loop_.sight_.block().first - keys_.first;
+  const auto& keys = loop_.records_.keys();
+  for (int p = 0; p < loop_.group_.count(); ++p) {
+    const Part& part = loop_.sight_.part(p);
+    if (part.skip) continue;
+    loop_.scores_ = slopes(p) + offset(p) * loop_.group_.panel(p).lanes;
+    const SlopeTile<T> tile{{loop_.block_of_head(p, 0, 0, part.keys), loop_.queries(p),
+                             reinterpret_cast<const T*>(keys.row(offset(p))), stride, keys.stride, width},
+                            room_.dq + first_row(p) * task_.product_width,
+                            room_.dk + (first + offset(p)) * task_.product_width,
+                            task_.product_width};
+    if constexpr (std::is_same_v<T, float>) {
+      problem_.score.derive_float(problem_.score.derivative, tile);
+    } else {
+      problem_.score.derive_double(problem_.score.derivative, tile);
+    }
+  }
 }
 
 // sums += over the panels of weights^T rows
@@ -430,7 +497,7 @@ void BlockGradients<T>::slopes_by_distance(int p, T* slopes) {
 
 // A block in which something that somebody may not see is NaN or infinite, and 0 times it would be NaN.
 template <class T>
-void BlockGradients<T>::product_pair_by_pair() {
+void BlockGradients<T>::product_pair_by_pair(bool with_slopes) {
   const PanelGroup& group = loop_.group_;
   const std::int64_t strip = s_.panel->strip, at = loop_.sight_.block().first - keys_.first;
   const std::int64_t width = task_.product_width, value_width = s_.value_width(problem_);
@@ -448,7 +515,7 @@ void BlockGradients<T>::product_pair_by_pair() {
         for (std::int64_t c = 0; weight != T(0) && c < problem_.Dv; ++c) {
           room_.dv[(at + j) * value_width + c] += weight * in_strips(room_.upstream_strips, room_.row_strip, i, c);
         }
-        const T slope = task_.needs_slopes ? slopes(p)[j * panel.lanes + r] : T(0);
+        const T slope = with_slopes ? slopes(p)[j * panel.lanes + r] : T(0);
         if (slope == T(0)) continue;
         if (by_units()) {
           add_units(slope, i, j, at + j);
@@ -461,7 +528,7 @@ void BlockGradients<T>::product_pair_by_pair() {
       }
     }
   }
-  if (task_.needs_slopes && by_units()) add_hidden();
+  if (with_slopes && by_units()) add_hidden();
 }
 
 // One pair of the additive score.

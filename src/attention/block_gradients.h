@@ -93,6 +93,8 @@ class BlockGradients {
   void recall(int p, T* weights, T* slopes);
   void keep_chosen(int p, T* weights) const;
   void undo_edits(int p, T* slopes);
+  void undo_your_edit(int p, std::size_t index, T* slopes);
+  void call_derivative();
   void add_to_bias(const MutableView& bias, int p, const T* slopes) const;
   void clear_unseen(int p, T* block) const;
   void products();
@@ -102,7 +104,7 @@ class BlockGradients {
   void additive_gradients();
   void add_hidden();
   void add_units(T slope, std::int64_t i, std::int64_t j, std::int64_t key);
-  void product_pair_by_pair();
+  void product_pair_by_pair(bool with_slopes);
 
   T* weights(int p) const { return room_.weights + p * room_.panel_weights; }
   T* slopes(int p) const { return room_.slopes + p * room_.panel_weights; }

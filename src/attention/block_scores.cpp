@@ -283,6 +283,8 @@ void BlockLoop<T>::set_row_parameters(int p) {
 
 template void BlockLoop<float>::set_score_parameters();
 template void BlockLoop<double>::set_score_parameters();
+template ScoreBlock<float> BlockLoop<float>::block_of_head(int, int, int, int) const;
+template ScoreBlock<double> BlockLoop<double>::block_of_head(int, int, int, int) const;
 template void BlockLoop<float>::squared_distances(int);
 template void BlockLoop<double>::squared_distances(int);
 template void BlockLoop<float>::score(int, int, int, float*, const float*);

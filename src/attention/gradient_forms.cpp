@@ -399,8 +399,9 @@ void finish_as(const Problem& p, const Scoring& scoring, const MutableView& dq, 
       return forms.bilinear();
     case Score::Kind::additive:
       return forms.additive(sums, factor);
-    case Score::Kind::constant:
     case Score::Kind::yours:
+      return forms.as_they_are();
+    case Score::Kind::constant:
       return;
     default:
       return forms.distances();

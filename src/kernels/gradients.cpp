@@ -132,12 +132,18 @@ void chain_any(const ChainArgs<T>& args) {
   for_each_vector(args, args.slopes, [=](int at, int row) {
     const auto weight = hn::Load(d, weights + at);
     auto slope = hn::Add(hn::Load(d, slopes + at), hn::Load(d, added + row));
-    if (entropy != nullptr) {
-      const auto logarithm = hn::Mul(log2(d, weight), hn::Set(d, static_cast<T>(std::numbers::ln2)));
-      slope = hn::NegMulAdd(hn::Load(d, entropy + row), logarithm, slope);
+    const auto factor = multiplier != nullptr ? hn::Load(d, multiplier + row) : weight;
+    const auto nothing = hn::Eq(weight, hn::Zero(d));
+    if (entropy == nullptr) {
+      slope = hn::Mul(slope, factor);
+      return keep_zeros ? slope : hn::IfThenZeroElse(nothing, slope);
     }
-    slope = hn::Mul(slope, multiplier != nullptr ? hn::Load(d, multiplier + row) : weight);
-    return keep_zeros ? slope : hn::IfThenZeroElse(hn::Eq(weight, hn::Zero(d)), slope);
+    const auto logarithm = hn::Mul(log2(d, weight), hn::Set(d, static_cast<T>(std::numbers::ln2)));
+    const auto of_entropy = hn::Load(d, entropy + row);
+    const auto with_entropy = hn::IfThenZeroElse(nothing, hn::Mul(hn::NegMulAdd(of_entropy, logarithm, slope), factor));
+    slope = hn::Mul(slope, factor);
+    const auto without = keep_zeros ? slope : hn::IfThenZeroElse(nothing, slope);
+    return hn::IfThenElse(hn::Eq(of_entropy, hn::Zero(d)), without, with_entropy);  // whatever the logarithm is
   });
 }
 

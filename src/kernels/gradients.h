@@ -33,7 +33,7 @@ struct RecallArgs {
 //   scale         weights *= reference[r]
 //   chain_any     slopes, which holds dout_r . v_j, becomes
 //                 factor * (slopes + added[r] - entropy[r] ln(weight)), factor = multiplier[r], or the weight where
-//                 multiplier is null; 0 where the weight is 0, unless keep_zeros is said and entropy is null
+//                 multiplier is null; 0 where the weight is 0, unless keep_zeros is said and entropy[r] is 0
 template <class T>
 struct ChainArgs {
   T* weights;

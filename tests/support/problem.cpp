@@ -66,7 +66,38 @@ struct AlongTheAxes {
   }
 };
 
+// The derivatives of both.
+struct HalveSlopes {
+  template <class T>
+  void operator()(const SlopeBlock<T>& block) const {
+    for (std::int64_t j = 0; j < block.keys; ++j) {
+      for (std::int64_t i = 0; i < block.queries; ++i) block.at(i, j) *= static_cast<T>(0.5);
+    }
+  }
+};
+struct SlopesAlongTheAxes {
+  template <class T>
+  void operator()(const SlopeTile<T>& tile) const {
+    for (std::int64_t j = 0; j < tile.keys; ++j) {
+      for (std::int64_t i = 0; i < tile.queries; ++i) {
+        if (tile.at(i, j) == T(0)) continue;
+        T sum = 0;
+        for (std::int64_t d = 0; d < tile.width; ++d) sum += std::abs(tile.query(i)[d] - tile.key(j)[d]);
+        const T r = 1 + sum / static_cast<T>(tile.width);
+        for (std::int64_t d = 0; d < tile.width; ++d) {
+          const T sign = tile.query(i)[d] > tile.key(j)[d] ? T(1) : T(-1);
+          const T slope = tile.at(i, j) * sign * T(-8) / (r * r * static_cast<T>(tile.width));
+          tile.dquery(i)[d] += slope;
+          tile.dkey(j)[d] -= slope;
+        }
+      }
+    }
+  }
+};
+
 constexpr KeepSomePairs keep_some_pairs;
+constexpr HalveSlopes halve_slopes;
+constexpr SlopesAlongTheAxes slopes_along_the_axes;
 constexpr EditByPlace edit_by_place;
 constexpr AlongTheAxes along_the_axes;
 
@@ -200,7 +231,7 @@ Score Problem::score() {
     case Score::Kind::constant:
       return constant();
     case Score::Kind::yours:
-      return score_by(along_the_axes);
+      return score_by(along_the_axes, slopes_along_the_axes);
     default:
       return kernel();
   }
@@ -301,7 +332,7 @@ Mask Problem::part(MaskKind kind) {
     case MaskKind::keep_by:
       return keep_by(keep_some_pairs);
     case MaskKind::edit_by:
-      return edit_by(edit_by_place);
+      return edit_by(edit_by_place, halve_slopes);
   }
   throw std::logic_error("part: a kind of mask that does not exist");
 }

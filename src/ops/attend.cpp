@@ -1,0 +1,170 @@
+// ops/attend.cpp: attention as an op.
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include <qkv/attend_backward.h>
+#include <qkv/attend_op.h>
+#include <qkv/error.h>
+
+#include "base/message.h"
+#include "ops/check.h"
+
+namespace qkv {
+namespace {
+
+// The places of inputs on the tape; biases follow.
+enum Input : int {
+  in_q,
+  in_k,
+  in_v,
+  in_matrix,
+  in_Wq,
+  in_Wk,
+  in_w,
+  in_sigma,
+  in_scale,
+  in_softcap,
+  in_slopes,
+  in_biases
+};
+enum Output : int { out_out, out_lse, out_entropy };
+
+double number_of(const Variable& variable, const char* name) {
+  if (variable.rank() != 0) {
+    refuse_shapes("attend", message(name, " must be one number, of rank 0").c_str(), {{name, variable.shape()}});
+  }
+  return variable.dtype() == Dtype::float64 ? *variable.value().as<double>()
+                                            : static_cast<double>(*variable.value().as<float>());
+}
+
+void check_mask(const AttendVariables& x, const Mask& mask) {
+  std::size_t biases = 0, alibis = 0;
+  const auto require = [](const Variable& variable, const View& view, const char* what) {
+    if (!variable || variable.value().data() == view.data()) return;
+    throw OptionError(message("attend: the variable given for ", what, " does not show what the mask holds"));
+  };
+  for (const Mask::Part& part : mask.parts()) {
+    if (const auto* bias = std::get_if<mask_part::Bias>(&part)) {
+      if (biases < x.biases.size()) require(x.biases[biases], bias->bias, "a bias");
+      ++biases;
+    }
+    if (const auto* alibi = std::get_if<mask_part::Alibi>(&part)) {
+      require(x.slopes, alibi->slopes, "slopes");
+      ++alibis;
+    }
+  }
+  if (!x.biases.empty() && x.biases.size() != biases) {
+    throw OptionError(message("attend: ", x.biases.size(), " variables for the ", biases, " biases of the mask"));
+  }
+  if (x.slopes && alibis != 1) throw OptionError("attend: slopes are those of the mask's one ALiBi part");
+}
+
+AttendOptions with_variables(const AttendVariables& x, AttendOptions options) {
+  Score& score = options.score;
+  const auto show = [](View& view, const Variable& variable) {
+    if (variable) view = variable.value();
+  };
+  show(score.matrix, x.matrix);
+  show(score.query_weights, x.query_weights);
+  show(score.key_weights, x.key_weights);
+  show(score.hidden_weights, x.hidden_weights);
+  show(score.bandwidths, x.bandwidths);
+  if (x.scale) options.scale = number_of(x.scale, "scale");
+  if (x.softcap) options.softcap = number_of(x.softcap, "softcap");
+  return options;
+}
+
+std::vector<Variable> inputs_of(const AttendVariables& x) {
+  std::vector<Variable> inputs = {
+      x.q,          x.k,     x.v,       x.matrix, x.query_weights, x.key_weights, x.hidden_weights,
+      x.bandwidths, x.scale, x.softcap, x.slopes};
+  inputs.insert(inputs.end(), x.biases.begin(), x.biases.end());
+  return inputs;
+}
+
+// What the backward pass holds: the inputs, and what the forward pass left.
+struct Held {
+  AttendVariables x;
+  AttendOptions options;
+  Attended answer;
+  Variable out, entropy;
+};
+
+void attend_back(const Held& held, Backward& back) {
+  const auto needs_any = [&](int first, int last) {
+    bool any = false;
+    for (int i = first; i < last; ++i) any |= back.needs(i);
+    return any;
+  };
+  const int biases = static_cast<int>(held.x.biases.size());
+  AttendAnswer answer(held.answer);
+  answer.out = held.out.value();
+  if (held.entropy) answer.entropy = held.entropy.value();
+  AttendUpstream upstream{back.upstream(out_out)};
+  int output = 1;
+  if (held.options.want_lse) upstream.lse = back.upstream(output++);
+  if (held.options.want_entropy) upstream.entropy = back.upstream(output);
+  const AttendWanted wanted{back.needs(in_q),
+                            back.needs(in_k),
+                            back.needs(in_v),
+                            needs_any(in_matrix, in_scale),
+                            back.needs(in_scale),
+                            back.needs(in_softcap),
+                            needs_any(in_biases, in_biases + biases),
+                            back.needs(in_slopes)};
+  AttendGradients d =
+      attend_backward(held.x.q.value(), held.x.k.value(), held.x.v.value(), answer, upstream, held.options, wanted);
+  const auto give = [&](int input, Tensor& gradient) {
+    if (gradient && back.needs(input)) back.add(input, std::move(gradient));
+  };
+  give(in_q, d.dq);
+  give(in_k, d.dk);
+  give(in_v, d.dv);
+  give(in_matrix, d.dmatrix);
+  give(in_Wq, d.dquery_weights);
+  give(in_Wk, d.dkey_weights);
+  give(in_w, d.dhidden_weights);
+  give(in_sigma, d.dbandwidths);
+  give(in_scale, d.dscale);
+  give(in_softcap, d.dsoftcap);
+  give(in_slopes, d.dslopes);
+  for (int i = 0; i < biases; ++i) give(in_biases + i, d.dbias[static_cast<std::size_t>(i)]);
+}
+
+}  // namespace
+
+AttendedVariables attend(const AttendVariables& x, const AttendOptions& options) {
+  common_dtype("attend", {&x.q, &x.k, &x.v, &x.matrix, &x.query_weights, &x.key_weights, &x.hidden_weights,
+                          &x.bandwidths, &x.scale, &x.softcap, &x.slopes});
+  for (const Variable& bias : x.biases) common_dtype("attend", {&x.q, &bias});
+  check_mask(x, options.mask);
+  if (options.want_weights || options.want_mass || options.want_top > 0 || options.want_effective ||
+      options.want_rows || options.want_scores != ScoreStage::none || options.want_partial || options.out_dtype) {
+    throw OptionError("attend: on the tape there are out, lse and entropy; ask attend for other statistics");
+  }
+  const std::vector<Variable> inputs = inputs_of(x);
+  Held held{x, with_variables(x, options), {}, {}, {}};
+  held.options.want_backward = is_recorded(inputs);
+  held.answer = attend(x.q.value(), x.k.value(), x.v.value(), held.options);
+
+  std::vector<Variable> values = {Variable(std::move(held.answer.out))};
+  held.out = values[0].detach();
+  if (options.want_lse) values.emplace_back(std::move(held.answer.lse));
+  if (options.want_entropy) {
+    values.emplace_back(std::move(held.answer.entropy));
+    held.entropy = values.back().detach();
+  }
+  values = record("attend", values, inputs, [held = std::move(held)](Backward& back) { attend_back(held, back); });
+  AttendedVariables result{values[0], {}, {}};
+  std::size_t next = 1;
+  if (options.want_lse) result.lse = values[next++];
+  if (options.want_entropy) result.entropy = values[next];
+  return result;
+}
+
+Variable attend(const Variable& q, const Variable& k, const Variable& v, const AttendOptions& options) {
+  return attend({.q = q, .k = k, .v = v}, options).out;
+}
+
+}  // namespace qkv
