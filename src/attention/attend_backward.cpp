@@ -109,6 +109,7 @@ class Caller {
         wanted_.q || wanted_.k || wanted_.score || wanted_.scale || wanted_.softcap || wanted_.bias || wanted_.slopes;
     task.needs_slopes = pairs && !p_.weighing.exclusion_only;
     task.needs_softcap = wanted_.softcap;
+    task.needs_squares = wanted_.score;
     task.needs_slopes_of_alibi = wanted_.slopes && !p_.mask.slopes().empty();
     const std::int64_t width =
         task.needs_slopes ? std::max(scoring_.usual.product_width, scoring_.exact.product_width) : 0;

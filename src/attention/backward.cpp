@@ -148,6 +148,7 @@ class Backward {
       PairSums& head = heads[i / static_cast<std::size_t>(ranges_)];
       head.softcap += sums_[i].softcap;
       head.slope += sums_[i].slope;
+      head.square += sums_[i].square;
       if (!sums_[i].hidden.empty()) head.hidden.resize(sums_[i].hidden.size(), 0.0);
       for (std::size_t e = 0; e < sums_[i].hidden.size(); ++e) head.hidden[e] += sums_[i].hidden[e];
     }

@@ -493,6 +493,14 @@ void BlockGradients<T>::slopes_by_distance(int p, T* slopes) {
   loop_.squared_distances(p);
   s_.gradients->distance(
       {slopes, room_.unedited, count, distance_kernel(problem_.score.kind), problem_.weighing.kernel_values});
+  if (!task_.needs_squares) return;
+  for (int j = 0; j < part.keys; ++j) {
+    for (int r = 0; r < loop_.group_.panel(p).rows(); ++r) {
+      const int at = j * loop_.group_.panel(p).lanes + r;
+      if (slopes[at] == T(0)) continue;
+      sums_->square += static_cast<double>(slopes[at]) * static_cast<double>(room_.unedited[at]);
+    }
+  }
 }
 
 // A block in which something that somebody may not see is NaN or infinite, and 0 times it would be NaN.

@@ -37,7 +37,7 @@ struct GradientTask {
   View upstream;              // dout, [B, H, Tq, Dv]
   View chosen;                // top_k: [B, H, Tq, k]; hard: [B, H, Tq, 1]; absent elsewhere
   bool needs_slopes = false;  // gradients of scores are wanted, and there are some
-  bool needs_softcap = false, needs_slopes_of_alibi = false;
+  bool needs_softcap = false, needs_slopes_of_alibi = false, needs_squares = false;
   std::vector<MutableView> biases = {};  // gradients of biases that are wanted, broadcast to [B, H, Tq, Tk]
   std::int64_t product_width = 0;        // of the rows that dq and dk are gathered in: a whole number of vectors
   std::int64_t range_keys = 0;           // keys of a task: a whole number of blocks
@@ -46,6 +46,7 @@ struct GradientTask {
 // Sums over pairs of one head, in a task.
 struct PairSums {
   double softcap = 0, slope = 0;
+  double square = 0;           // distances: of slopes by u^2 times u^2
   std::vector<double> hidden;  // additive: of w
 };
 

@@ -190,7 +190,8 @@ class Forms {
   // See KeyForm for q' and k', and prepare_products for the distances' rows, h standing for d score / d u^2:
   //   d/dx of x' = [x s, -|x s|^2 / 2, 1]: s dx' - s (x s) dnorm
   //   d/dx of h u^2, u^2 = sum_c f_c (q - k)_c^2:  2 f_c (q_c sum_j h - sum_j h k_c)
-  void distances() {
+  // Of one sigma, h u^2 is summed pair by pair: the sums over coordinates would cancel.
+  void distances(const std::vector<PairSums>& sums, double factor) {
     const ScoreParameters& parameters = *scoring_.parameters;
     const std::int64_t width = parameters.by_coordinate ? p_.D : 1, heads = parameters.inverse_squares.shape()[0];
     std::vector<double> df(static_cast<std::size_t>(heads * width), 0.0);  // of f = 1 / sigma^2
@@ -198,6 +199,9 @@ class Forms {
       const bool gaussian = scoring_.way(b, h, p_.H).kind == ScoreWay::Kind::dot;
       double* of_head = df.data() + (heads == 1 ? 0 : h * width);
       gaussian ? queries_of_gaussian(b, h, of_head) : queries_by_distance(b, h, of_head);
+      if (gaussian || parameters.by_coordinate || sums.empty()) return;
+      const double f = static_cast<double>(factor_of(h, 0, parameters.inverse_squares));
+      of_head[0] += sums[static_cast<std::size_t>(b * p_.H + h)].square * factor / f;
     });
     for (std::int64_t b = 0; b < p_.B; ++b) {
       for (std::int64_t h = 0; h < dk_.extent(1); ++h) {
@@ -353,7 +357,7 @@ class Forms {
       for (std::int64_t c = 0; c < p_.D; ++c) {
         const T f = factor_of(h, c, scoring_.parameters->inverse_squares), x = made[i][c];
         if (dq()) at(head_of<T>(dq(), b, h), i, c) = 2 * f * (x * sum - at(from, i, c));
-        df[by_coordinate ? c : 0] += product(x, x) * static_cast<double>(sum) - 2 * product(x, at(from, i, c));
+        if (by_coordinate) df[c] += product(x, x) * static_cast<double>(sum) - 2 * product(x, at(from, i, c));
       }
     }
   }
@@ -369,7 +373,7 @@ class Forms {
       for (std::int64_t c = 0; c < p_.D; ++c) {
         const T f = factor_of(query_head, c, scoring_.parameters->inverse_squares), x = made[j][c];
         if (dk()) at(head_of<T>(dk(), b, key_head), j, c) += 2 * f * (x * sum - at(from, j, c));
-        df[by_coordinate ? c : 0] += product(x, x) * static_cast<double>(sum);
+        if (by_coordinate) df[c] += product(x, x) * static_cast<double>(sum);
       }
     }
   }
@@ -404,7 +408,7 @@ void finish_as(const Problem& p, const Scoring& scoring, const MutableView& dq, 
     case Score::Kind::constant:
       return;
     default:
-      return forms.distances();
+      return forms.distances(sums, factor);
   }
 }
 
