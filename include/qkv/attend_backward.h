@@ -64,4 +64,13 @@ QKV_API AttendGradients attend_backward(View q, View k, View v, const AttendAnsw
                                         const AttendUpstream& upstream, const AttendOptions& options = {},
                                         const AttendWanted& wanted = {});
 
+// The same with dq, dk and dv in the caller's memory, which is overwritten: the dtype of the computation, any strides
+// but the last axis dense. Those that are absent are returned, if they are wanted.
+struct AttendGradientsInto {
+  MutableView dq = {}, dk = {}, dv = {};
+};
+QKV_API AttendGradients attend_backward_into(View q, View k, View v, const AttendAnswer& answer,
+                                             const AttendUpstream& upstream, const AttendGradientsInto& into,
+                                             const AttendOptions& options = {}, const AttendWanted& wanted = {});
+
 }  // namespace qkv

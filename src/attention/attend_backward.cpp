@@ -65,9 +65,9 @@ View with_axes(const View& view, const Shape& shape, int last_axes, const Proble
               Shape(std::span<const std::int64_t>(extents, static_cast<std::size_t>(2 + last_axes))), strides);
 }
 
-MutableView rank4_of(Tensor& tensor) {
-  const View view = rank4(tensor);
-  return MutableView(tensor.view().data(), tensor.dtype(), view.shape(), view.strides());
+MutableView rank4_of(const MutableView& view) {
+  const View seen = rank4(view);
+  return MutableView(view.data(), view.dtype(), seen.shape(), seen.strides());
 }
 
 MutableView broadcast(Tensor& gradient, const Problem& p) {
@@ -94,16 +94,16 @@ class Caller {
         wanted_(wanted),
         strategy_(choose_strategy<T>(problem, scoring, Pass::backward)) {}
 
-  AttendGradients run() {
+  AttendGradients run(const AttendGradientsInto& into) {
     View dout = with_axes(upstream_.out, p_.shape({p_.Tq, p_.Dv}), 2, p_, "upstream.out");
     const Tensor nothing(Shape{p_.Dv}, p_.compute);
     if (!dout) dout = View(View(nothing).data(), p_.compute, Shape{p_.B, p_.H, p_.Tq, p_.Dv}, Strides{0, 0, 0, 1});
     RowStates<T> rows;
     set_rows(rows, dout);
     AttendGradients to;
-    if (wanted_.q) to.dq = Tensor(shape_of(p_.q), p_.compute);
-    if (wanted_.k) to.dk = Tensor(shape_of(p_.k), p_.compute);
-    if (wanted_.v) to.dv = Tensor(shape_of(p_.v), p_.compute);
+    const MutableView dq_place = place_for(wanted_.q, p_.q, into.dq, to.dq, "dq");
+    const MutableView dk_place = place_for(wanted_.k, p_.k, into.dk, to.dk, "dk");
+    const MutableView dv_place = place_for(wanted_.v, p_.v, into.dv, to.dv, "dv");
     GradientTask<T> task{p_, strategy_, rows, dout, chosen()};
     const bool pairs =
         wanted_.q || wanted_.k || wanted_.score || wanted_.scale || wanted_.softcap || wanted_.bias || wanted_.slopes;
@@ -122,12 +122,12 @@ class Caller {
     const Weighing& w = p_.weighing;
     const double factor = w.family == Family::exponential ? w.unit * std::numbers::ln2 : w.unit;
     ProductGradients products;
-    if (to.dv) products.dv = rank4_of(to.dv);
+    products.dv = dv_place;
     const bool direct = takes_queries_as_they_are(p_.score) && !wanted_.scale;
     FormTensor dq, dk;
     if (task.needs_slopes && direct) {
-      if (to.dq) products.dq = rank4_of(to.dq);
-      if (to.dk) products.dk = rank4_of(to.dk);
+      products.dq = dq_place;
+      products.dk = dk_place;
       products.factor = factor * scoring_.usual.scale;
     } else if (task.needs_slopes) {
       dq = zeros(Shape{p_.B, p_.H, p_.Tq, width});
@@ -142,20 +142,38 @@ class Caller {
       for (T& value : bias.values<T>()) value *= static_cast<T>(factor);
     }
     if (task.needs_slopes && !direct) {
-      finish_gradients(p_, scoring_, dq.view(), dk.view(), sums, factor, wanted_, to);
+      finish_gradients({p_, scoring_, dq.view(), dk.view(), dq_place, dk_place, sums, factor, wanted_, to});
     }
     make_rest(to);
     return to;
   }
 
  private:
-  Shape shape_of(const View& view) const {
-    std::vector<std::int64_t> extents;
-    if (p_.rank > 2) extents.push_back(view.extent(0));
-    if (p_.rank > 3) extents.push_back(view.extent(1));
-    extents.push_back(view.extent(2));
-    extents.push_back(view.extent(3));
-    return Shape(extents);
+  // Zeros at first, for the gradient of `of`: in the caller's memory or in a tensor of its own.
+  MutableView place_for(bool wanted, const View& of, const MutableView& given, Tensor& own, const char* name) const {
+    if (!wanted) return {};
+    std::vector<std::int64_t> extents = {of.extent(2), of.extent(3)};
+    if (p_.rank > 3) extents.insert(extents.begin(), of.extent(1));
+    if (p_.rank > 2) extents.insert(extents.begin(), of.extent(0));
+    const Shape shape(extents);
+    if (!given) {
+      own = Tensor(shape, p_.compute);
+      return rank4_of(own);
+    }
+    if (!(given.shape() == shape) || given.dtype() != p_.compute ||
+        (shape.back() > 1 && given.stride(given.rank() - 1) != 1)) {
+      throw ShapeError(message(operation, ": ", name, " of shape ", given.shape().text(), " and ",
+                               name_of(given.dtype()), " must be ", shape.text(), " and ", name_of(p_.compute),
+                               ", its last axis dense"));
+    }
+    const MutableView place = rank4_of(given);
+    const std::vector<T> zeros(static_cast<std::size_t>(place.extent(3)), T(0));
+    for (std::int64_t i = 0; i < place.extent(0) * place.extent(1) * place.extent(2); ++i) {
+      const std::int64_t row = i % place.extent(2), head = i / place.extent(2);
+      const RowOf at{head / place.extent(1), head % place.extent(1), row};
+      store_row(zeros.data(), place.extent(3), T(1), place, qkv::place(place, at), place.stride(3));
+    }
+    return place;
   }
 
   FormTensor zeros(const Shape& shape) const {
@@ -204,7 +222,7 @@ class Caller {
     if (dentropy) rows.entropy.assign(count, T(0));
     if (stateless) return;
     parallel_for(p_.B * p_.H, p_.threads, [&](std::int64_t head) {
-      std::vector<T> a(static_cast<std::size_t>(p_.Dv)), b(a);
+      RowReader<T> outs(out), upstreams(dout);
       for (std::int64_t i = 0; i < p_.Tq; ++i) {
         const RowOf row{head / p_.H, head % p_.H, i};
         const auto at = static_cast<std::size_t>(head * p_.Tq + i);
@@ -217,10 +235,8 @@ class Caller {
         const bool empty = is_empty(number_of_row);
         set_reference(rows, at, number_of_row);
         if (empty) continue;
-        load_row(out, place(out, row), out.stride(3), p_.Dv, a.data());
-        load_row(dout, place(dout, row), dout.stride(3), p_.Dv, b.data());
-        double delta = 0;
-        for (std::size_t c = 0; c < a.size(); ++c) delta += static_cast<double>(a[c]) * static_cast<double>(b[c]);
+        const auto delta = static_cast<double>(strategy_.rows->product(
+            outs.row(place(out, row)), upstreams.row(place(dout, row)), static_cast<int>(p_.Dv)));
         const T dH = number(dentropy);
         const double of_entropy = dH != T(0) ? static_cast<double>(dH) * static_cast<double>(number(entropy)) : 0;
         rows.added[at] = static_cast<T>(static_cast<double>(number(dlse)) - delta - of_entropy);
@@ -303,6 +319,12 @@ class Caller {
 
 AttendGradients attend_backward(View q, View k, View v, const AttendAnswer& answer, const AttendUpstream& upstream,
                                 const AttendOptions& options, const AttendWanted& wanted) {
+  return attend_backward_into(q, k, v, answer, upstream, {}, options, wanted);
+}
+
+AttendGradients attend_backward_into(View q, View k, View v, const AttendAnswer& answer, const AttendUpstream& upstream,
+                                     const AttendGradientsInto& into, const AttendOptions& options,
+                                     const AttendWanted& wanted) {
   AttendOptions with = options;
   with.want_lse = with.want_weights = with.want_mass = with.want_entropy = with.want_effective = false;
   with.want_partial = with.want_backward = false;
@@ -315,9 +337,9 @@ AttendGradients attend_backward(View q, View k, View v, const AttendAnswer& answ
   Scoring scoring = make_scoring(problem);
   prepare_products(problem, scoring);
   if (problem.compute == Dtype::float64) {
-    return Caller<double>(problem, scoring, answer, upstream, options, wanted).run();
+    return Caller<double>(problem, scoring, answer, upstream, options, wanted).run(into);
   }
-  return Caller<float>(problem, scoring, answer, upstream, options, wanted).run();
+  return Caller<float>(problem, scoring, answer, upstream, options, wanted).run(into);
 }
 
 }  // namespace qkv

@@ -34,7 +34,6 @@ GradientRoom<T>::GradientRoom(const GradientTask<T>& task, std::byte* memory) {
   for (T** per_row : {&reference, &added, &entropy, &multiplier}) *per_row = carver.take<T>(group * lanes);
   ones = carver.take<T>(lanes);
   unedited = carver.take<T>(block * lanes);
-  hidden = carver.take<T>(task.product_width);
   dhidden = carver.take<T>(task.product_width);
   bytes = carver.bytes();
 }
@@ -113,8 +112,6 @@ void BlockGradients<T>::begin_rows() {
     if (by_units()) {
       const View& q = way.q;
       rows_finite_ &= load_padded(q.as<T>() + place(q, row(0, 0)), q.stride(2), rows_, room_.query_strips);
-      const View hidden = of_head(s_.scoring->parameters->hidden, loop_.head());
-      load_padded(hidden.as<T>(), 0, 1, room_.hidden);
     } else {
       rows_finite_ &= load_strips(way.q, way.product_width, room_.query_strips);
     }
@@ -468,7 +465,6 @@ void BlockGradients<T>::additive_gradients() {
                                                 static_cast<int>(stride),
                                                 room_.query_strips + first_row(p) * stride,
                                                 room_.key_strips + offset(p) * stride,
-                                                room_.hidden,
                                                 stride,
                                                 room_.dq + first_row(p) * stride,
                                                 room_.dk + (first + offset(p)) * stride,
@@ -547,7 +543,7 @@ void BlockGradients<T>::add_units(T slope, std::int64_t i, std::int64_t j, std::
   for (std::int64_t e = 0; e < loop_.way_->score->width; ++e) {
     const T q = room_.query_strips[i * stride + e], k = room_.key_strips[j * stride + e];
     const T t = direct ? std::tanh(q + k) : T(1) - T(2) / (T(1) + q * k);
-    const T through = slope * room_.hidden[e] * (T(1) - t * t);
+    const T through = slope * (T(1) - t * t) / (direct ? T(1) : T(4));
     room_.dq[i * stride + e] += through;
     room_.dk[key * stride + e] += through;
     room_.dhidden[e] += slope * t;

@@ -68,7 +68,7 @@ struct GradientRoom {
   T *reference, *added, *entropy, *multiplier;  // per panel: [lanes]
   T* ones;                                      // [lanes]
   T* unedited;                                  // [block][lanes]: scores on their way to be edited
-  T *hidden, *dhidden;                          // additive: w, and its gradient from the block in hand
+  T* dhidden;                                   // additive: the gradient of w, from the block in hand
 };
 
 // Uses a loop that has begun a group, see BlockLoop.

@@ -101,11 +101,16 @@ T* parameter_of(Tensor& gradient, std::int64_t heads, std::int64_t h) {
 template <class T>
 class Forms {
  public:
-  Forms(const Problem& problem, const Scoring& scoring, const MutableView& dq, const MutableView& dk,
-        const AttendWanted& wanted, AttendGradients& to)
-      : p_(problem), scoring_(scoring), dq_(dq), dk_(dk), wanted_(wanted), to_(to) {
-    key_group_ = p_.H / std::max<std::int64_t>(dk.extent(1), 1);
-  }
+  explicit Forms(const ProductsToFinish& products)
+      : p_(products.problem),
+        scoring_(products.scoring),
+        dq_(products.dq_made),
+        dk_(products.dk_made),
+        to_dq_(products.dq),
+        to_dk_(products.dk),
+        wanted_(products.wanted),
+        to_(products.to),
+        key_group_(p_.H / std::max<std::int64_t>(dk_.extent(1), 1)) {}
 
   // dscale = sum q' . dq', and the rest is for the score as it was scaled.
   void scale() {
@@ -157,6 +162,8 @@ class Forms {
   // a = Wq q, b = Wk k: dq = Wq^T da, dWq = sum da q^T, and for keys alike.
   void additive(const std::vector<PairSums>& sums, double factor) {
     const ScoreParameters& parameters = *scoring_.parameters;
+    put_hidden_weights_in(dq_);
+    put_hidden_weights_in(dk_);
     if (wanted_.score) {
       to_.dquery_weights = Tensor(p_.score.query_weights.shape(), p_.compute);
       to_.dkey_weights = Tensor(p_.score.key_weights.shape(), p_.compute);
@@ -226,12 +233,8 @@ class Forms {
   static T& at(const MutableView& rows, std::int64_t i, std::int64_t c) {
     return rows.as<T>()[i * rows.stride(0) + c * rows.stride(1)];
   }
-  MutableView dq() const { return to_.dq ? rank4_of(to_.dq) : MutableView(); }
-  MutableView dk() const { return to_.dk ? rank4_of(to_.dk) : MutableView(); }
-  static MutableView rank4_of(Tensor& tensor) {
-    const View view = rank4(tensor);
-    return MutableView(tensor.view().data(), tensor.dtype(), view.shape(), view.strides());
-  }
+  const MutableView& dq() const { return to_dq_; }
+  const MutableView& dk() const { return to_dk_; }
 
   template <class Each>
   void for_each_head(Each each) {
@@ -242,6 +245,22 @@ class Forms {
 
   void multiply(const MutableView& rows, double factor) const {
     for (std::int64_t i = 0; i < rows.elements(); ++i) rows.as<T>()[i] *= static_cast<T>(factor);
+  }
+
+  // See kernels::AdditiveGradientArgs. Heads that share a gradient share w.
+  void put_hidden_weights_in(const MutableView& rows) const {
+    const std::int64_t heads = rows.extent(1), count = rows.extent(2), E = rows.extent(3);
+    std::vector<T> factors(static_cast<std::size_t>(E));
+    for (std::int64_t i = 0; i < rows.extent(0) * heads; ++i) {
+      const std::int64_t b = i / heads, h = i % heads * (p_.H / heads);
+      const bool direct = scoring_.way(b, h, p_.H).kind == ScoreWay::Kind::additive_direct;
+      const T* w = of_head(scoring_.parameters->hidden, h).template as<T>();
+      for (std::size_t e = 0; e < factors.size(); ++e) factors[e] = w[e] * (direct ? T(1) : T(4));
+      T* to = rows.as<T>() + i * count * E;
+      for (std::int64_t j = 0; j < count; ++j, to += E) {
+        for (std::int64_t e = 0; e < E; ++e) to[e] *= factors[static_cast<std::size_t>(e)];
+      }
+    }
   }
 
   // Heads of `from` that share one of `to` are added up.
@@ -380,17 +399,16 @@ class Forms {
 
   const Problem& p_;
   const Scoring& scoring_;
-  MutableView dq_, dk_;
+  MutableView dq_, dk_, to_dq_, to_dk_;
   const AttendWanted& wanted_;
   AttendGradients& to_;
   std::int64_t key_group_;  // query heads per head of dk
 };
 
 template <class T>
-void finish_as(const Problem& p, const Scoring& scoring, const MutableView& dq, const MutableView& dk,
-               const std::vector<PairSums>& sums, double factor, const AttendWanted& wanted, AttendGradients& to) {
-  Forms<T> forms(p, scoring, dq, dk, wanted, to);
-  switch (p.score.kind) {
+void finish_as(const ProductsToFinish& products) {
+  Forms<T> forms(products);
+  switch (products.problem.score.kind) {
     case Score::Kind::dot:
     case Score::Kind::scaled_dot:
       forms.scale();
@@ -402,13 +420,13 @@ void finish_as(const Problem& p, const Scoring& scoring, const MutableView& dq, 
       forms.scale();
       return forms.bilinear();
     case Score::Kind::additive:
-      return forms.additive(sums, factor);
+      return forms.additive(products.sums, products.factor);
     case Score::Kind::yours:
       return forms.as_they_are();
     case Score::Kind::constant:
       return;
     default:
-      return forms.distances(sums, factor);
+      return forms.distances(products.sums, products.factor);
   }
 }
 
@@ -432,11 +450,8 @@ bool takes_queries_as_they_are(const Score& score) {
   return score.kind == Score::Kind::dot || score.kind == Score::Kind::scaled_dot;
 }
 
-void finish_gradients(const Problem& problem, const Scoring& scoring, const MutableView& dq, const MutableView& dk,
-                      const std::vector<PairSums>& sums, double factor, const AttendWanted& wanted,
-                      AttendGradients& to) {
-  problem.compute == Dtype::float64 ? finish_as<double>(problem, scoring, dq, dk, sums, factor, wanted, to)
-                                    : finish_as<float>(problem, scoring, dq, dk, sums, factor, wanted, to);
+void finish_gradients(const ProductsToFinish& products) {
+  products.problem.compute == Dtype::float64 ? finish_as<double>(products) : finish_as<float>(products);
 }
 
 }  // namespace qkv

@@ -27,10 +27,17 @@ std::int64_t gradient_key_heads(const Problem& problem, const Scoring& scoring);
 // Whether dq and dk of the products are those of queries and keys, but for a factor.
 bool takes_queries_as_they_are(const Score& score);
 
-// From dq [B, H, Tq, width] and dk [B, key heads, Tk, width] of what is compared, which are used up, to the gradients
-// that are wanted.
-void finish_gradients(const Problem& problem, const Scoring& scoring, const MutableView& dq, const MutableView& dk,
-                      const std::vector<PairSums>& sums, double factor, const AttendWanted& wanted,
-                      AttendGradients& to);
+// From gradients of what is compared to those that are wanted.
+struct ProductsToFinish {
+  const Problem& problem;
+  const Scoring& scoring;
+  MutableView dq_made, dk_made;  // [B, H, Tq, width], [B, key heads, Tk, width]; used up
+  MutableView dq, dk;            // where those of queries and keys go, zeros at first; absent: not wanted
+  const std::vector<PairSums>& sums;
+  double factor;  // of these sums
+  const AttendWanted& wanted;
+  AttendGradients& to;  // all others
+};
+void finish_gradients(const ProductsToFinish& products);
 
 }  // namespace qkv

@@ -68,15 +68,16 @@ struct GatherArgs {
 
 // The additive score: with t = tanh of a pair's projections, by exponentials or direct as in ScoreArgs,
 //
-//   dq[r] += slope hidden (1 - t^2) over keys,   dk[j] += the same over rows,   dhidden += slope t over both
+//   dq[r] += slope (1 - t^2) / f over keys,   dk[j] += the same over rows,   dhidden += slope t over both
 //
+// where f is 4 by exponentials and 1 direct; it and the hidden weights are factors that the caller puts in afterwards.
 // All rows are `stride` apart, aligned, with zeros behind the last hidden unit: `depth` is a multiple of two vectors.
 template <class T>
 struct AdditiveGradientArgs {
   const T* slopes;  // [key_count][lanes]
   int lanes;
   int rows, key_count, depth;
-  const T *queries, *keys, *hidden;
+  const T *queries, *keys;
   std::ptrdiff_t stride;
   T *dq, *dk, *dhidden;
 };

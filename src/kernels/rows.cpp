@@ -120,6 +120,20 @@ T centred(const T* source, const T* centre, const T* factors, int count, T* targ
 }
 
 template <class T>
+T product(const T* a, const T* b, int count) {
+  const Tag<T> d;
+  constexpr int L = lanes_of<T>;
+  Vec<T> sum[2] = {hn::Zero(d), hn::Zero(d)};
+  int i = 0;
+  for (; i + 2 * L <= count; i += 2 * L) {
+    for (int v = 0; v < 2; ++v) sum[v] = hn::MulAdd(hn::LoadU(d, a + i + v * L), hn::LoadU(d, b + i + v * L), sum[v]);
+  }
+  T rest = 0;
+  for (; i < count; ++i) rest += a[i] * b[i];
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(sum[0], sum[1]))) + rest;
+}
+
+template <class T>
 void exponentials(const T* source, std::int64_t count, T factor, T* target) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
@@ -164,8 +178,8 @@ bool finite(const T* values, std::int64_t count) {
 }
 
 template <class T>
-constexpr RowKernels<T> row_table = {add_bias<T>, exclude<T>,      survey<T>,  scale<T>,
-                                     centred<T>,  exponentials<T>, largest<T>, finite<T>};
+constexpr RowKernels<T> row_table = {add_bias<T>, exclude<T>,      survey<T>,  scale<T>, centred<T>,
+                                     product<T>,  exponentials<T>, largest<T>, finite<T>};
 
 }  // namespace
 }  // namespace qkv::kernels::HWY_NAMESPACE

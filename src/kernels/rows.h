@@ -25,6 +25,8 @@ struct RowKernels {
   // target[i] = (source[i] - centre[i]) * factors[i], where centre or factors may be null (0, 1); returns the sum of
   // the targets' squares.
   T (*centred)(const T* source, const T* centre, const T* factors, int count, T* target);
+  // The sum of a[i] * b[i].
+  T (*product)(const T* a, const T* b, int count);
   // target[i] = 2^(source[i] * factor), for arguments below 127 (float), 1023 (double).
   void (*exponentials)(const T* source, std::int64_t count, T factor, T* target);
   // The largest magnitude; NaN is passed over.
