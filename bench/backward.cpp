@@ -170,9 +170,8 @@ Case dot_case(bool with_causal, std::int64_t T, std::int64_t D, int threads) {
   return case_of(with_causal ? "causal" : "plain", problem, with_causal ? H * T * (T + 1) / 2 : H * T * T);
 }
 
-// The textbook's sizes: 64 queries, 256 keys.
-Case additive_case(std::int64_t E, int threads) {
-  constexpr std::int64_t B = 4, Tq = 64, Tk = 256, D = 64;
+Case additive_case(std::int64_t B, std::int64_t Tq, std::int64_t Tk, std::int64_t E, int threads) {
+  constexpr std::int64_t D = 64;
   const auto problem = make(B, 1, Tq, Tk, D, threads);
   const float size = 2.0f / std::sqrt(static_cast<float>(D));
   problem->Wq = random_tensor({E, D}, 5, size);
@@ -203,7 +202,8 @@ Bench backward_bench(const Options& options) {
   std::vector<CaseMaker> makers;
   for (const std::int64_t E : hidden_widths) {
     if (!options.T && options.D.value_or(64) == 64) {
-      makers.push_back({"additive", [=, &options] { return additive_case(E, options.threads); }});
+      makers.push_back({"additive", [=, &options] { return additive_case(1, 512, 512, E, options.threads); }});
+      makers.push_back({"additive", [=, &options] { return additive_case(4, 64, 256, E, options.threads); }});
     }
   }
   add_group(bench, options, makers);

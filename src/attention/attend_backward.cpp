@@ -115,6 +115,8 @@ class Caller {
         task.needs_slopes ? std::max(scoring_.usual.product_width, scoring_.exact.product_width) : 0;
     const std::int64_t strip = strategy_.panel->strip;  // two vectors: what additive's kernel takes at once
     task.product_width = divide_up(width, strip) * strip;
+    // Rows whose distance is a power of two would throw each other out of the first-level cache.
+    if (p_.score.kind == Score::Kind::additive) task.product_width += strip;
     task.range_keys = divide_up(range_keys, strategy_.block_keys) * strategy_.block_keys;
     add_biases(task, to);
 

@@ -452,6 +452,7 @@ void BlockGradients<T>::product_queries_and_keys() {
 template <class T>
 void BlockGradients<T>::additive_gradients() {
   const std::int64_t stride = task_.product_width, first = loop_.sight_.block().first - keys_.first;
+  const std::int64_t strip = s_.panel->strip, depth = divide_up(loop_.way_->score->width, strip) * strip;
   const bool direct = loop_.way_->score->kind == ScoreWay::Kind::additive_direct;
   std::fill_n(room_.dhidden, stride, T(0));
   for (int p = 0; p < loop_.group_.count(); ++p) {
@@ -462,7 +463,7 @@ void BlockGradients<T>::additive_gradients() {
                                                 panel.lanes,
                                                 panel.rows(),
                                                 part.keys,
-                                                static_cast<int>(stride),
+                                                static_cast<int>(depth),
                                                 room_.query_strips + first_row(p) * stride,
                                                 room_.key_strips + offset(p) * stride,
                                                 stride,

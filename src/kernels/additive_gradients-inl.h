@@ -2,7 +2,8 @@
 //
 // Vectors run along the hidden units here: one evaluation of a pair's units serves the gradients of the query, of the
 // key and of w, and none of them needs a sum across a vector. With r = 1 / (1 + e^2a e^2b), tanh(a + b) is 1 - 2 r and
-// its derivative 4 r (1 - r); as in the score, two vectors of units share a division.
+// its derivative 4 r (1 - r). Here multiplications are the limit, not divisions: to share one between two vectors, as
+// the score does, took 8.1 cycles for both instead of 7.0 (Zen 3).
 #if defined(QKV_KERNELS_ADDITIVE_GRADIENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QKV_KERNELS_ADDITIVE_GRADIENTS_INL_H_
 #undef QKV_KERNELS_ADDITIVE_GRADIENTS_INL_H_
@@ -24,10 +25,7 @@ struct FromExponentials {
   template <class D, class V>
   static HWY_INLINE void values(D d, V (&q)[2], V (&k)[2], V (&value)[2]) {
     const V one = hn::Set(d, 1);
-    const V a = hn::MulAdd(q[0], k[0], one), b = hn::MulAdd(q[1], k[1], one);
-    const V inverse = quotient(one, hn::Mul(a, b));
-    value[0] = hn::Mul(b, inverse);
-    value[1] = hn::Mul(a, inverse);
+    for (int i = 0; i < 2; ++i) value[i] = quotient(one, hn::MulAdd(q[i], k[i], one));
   }
   template <class V>
   static HWY_INLINE V derivative(V, V value_slope, V value) {  // slope r (1 - r)
