@@ -44,7 +44,7 @@ void BlockLoop<T>::begin(const GroupOf& group, KeyRange keys, Until until, bool 
     std::fill_n(sum(p), strategy_.max_lanes, T(0));
     if (entropy(p) != nullptr) std::fill_n(entropy(p), strategy_.max_lanes, T(0));
   }
-  if (weighing.kept > 0 && !to_be_seen) selection_.begin(group_.count());
+  if (weighing.kept > 0 && !to_be_seen) selection_.begin(group_.panels);
   sight_.begin(group_, keys, until == Until::masked, exclusion_only() ? T(0) : unit_, tables_valid_);
 }
 
@@ -81,6 +81,7 @@ void BlockLoop<T>::pool_all(const MutableView& out, Mass<T>* mass) {
     pool_block(p, out);
     if (mass != nullptr) mass->keep(p, block, sight_.part(p).first, sight_.part(p).keys, group_.panel(p).lanes, max(p));
   });
+  if (problem_.weighing.kept > 0) selection_.end(group_.panels);
 }
 
 template <class T>
@@ -139,7 +140,7 @@ void BlockLoop<T>::pool_block(int p, const MutableView& out) {
   const Part& part = sight_.part(p);
   Progress& progress = progress_[static_cast<std::size_t>(p)];
   if (problem_.weighing.kept > 0) {
-    const T* candidates = scores_;
+    T* candidates = scores_;
     if (problem_.weighing.family == Family::linear && mark_excluded(p)) {
       // What is excluded is 0 here, and has no place among the best.
       for (int i = 0; i < part.keys * panel.lanes; ++i) {

@@ -28,11 +28,12 @@ void Finish<T>::write(const PanelResult<T>& result, int p, Mass<T>* mass) {
   const bool selects = problem_.weighing.family == Family::selection;
   const bool numbers_wanted = to.lse || to.entropy || to.effective || to.state || to.top_weights;
   if (result.finished && !numbers_wanted && mass == nullptr) return;
-  std::vector<RowKind> kinds(static_cast<std::size_t>(result.panel.rows()), RowKind::regular);
+  kinds_.assign(static_cast<std::size_t>(result.panel.rows()), RowKind::regular);
+  if (to.top_weights && problem_.weighing.family == Family::exponential) find_powers(result);
   for (int r = 0; r < result.panel.rows(); ++r) {
     const RowOf row = result.row(r);
     RowBest<T> best = result.best_of(r);
-    RowKind& kind = kinds[static_cast<std::size_t>(r)];
+    RowKind& kind = kinds_[static_cast<std::size_t>(r)];
     if (selects) {
       kind = kind_of(best, result.started, row);
     } else if (!result.finished) {
@@ -55,7 +56,7 @@ void Finish<T>::write(const PanelResult<T>& result, int p, Mass<T>* mass) {
     if (to.top_weights) write_top(result, r, kind, numbers.factor);
     if (to.chosen) write_chosen(best, kind, row);
   }
-  if (mass != nullptr && !selects) add_mass(result, p, kinds, *mass);
+  if (mass != nullptr && !selects) add_mass(result, p, *mass);
 }
 
 // A maximum of -inf is a row that sees nothing, or one whose scores are all -inf or NaN: only the mask can tell.
@@ -77,7 +78,6 @@ template <class T>
 typename Finish<T>::RowKind Finish<T>::kind_of(RowBest<T>& best, bool started, const RowOf& row) const {
   const Weighing& weighing = problem_.weighing;
   if (best.is_nan()) return RowKind::nan;
-  if (weighing.hard && *best.count > 1) best.sort();
   if (*best.count == 0) {
     // All scores that the row sees, if any, are -inf.
     const std::int64_t first = started && !weighing.compact ? sight_.first_seen(row) : -1;
@@ -91,11 +91,10 @@ typename Finish<T>::RowKind Finish<T>::kind_of(RowBest<T>& best, bool started, c
   return below ? RowKind::empty : RowKind::regular;
 }
 
-// Sorts the best scores. Where there is room left, scores of -inf come last; but a compact kernel's 0 excludes.
+// Where there is room left, scores of -inf come last; but a compact kernel's 0 excludes.
 template <class T>
 void Finish<T>::complete(RowBest<T>& best, const RowOf& row) const {
   if (best.is_nan()) return;
-  best.sort();
   const bool compact = problem_.weighing.compact;
   while (compact && problem_.weighing.kernel_values && *best.count > 0 && best.scores[*best.count - 1] == T(0)) {
     --*best.count;
@@ -113,12 +112,14 @@ void Finish<T>::complete(RowBest<T>& best, const RowOf& row) const {
 template <class T>
 typename Finish<T>::RowNumbers Finish<T>::numbers(const PanelResult<T>& result, int r) const {
   const Weighing& weighing = problem_.weighing;
+  const T factor = row_factor(weighing, result.max[r], result.sum[r]);
+  if (!results_.lse && !results_.state && result.entropy == nullptr) return {0, 0, factor};
   const auto sum = static_cast<double>(result.sum[r]);
   // Exponents and their maxima are in units of ln(2); see kernels/block.h.
   const double logarithm = std::log2(std::abs(sum));
   const double reference = weighing.family == Family::exponential ? static_cast<double>(result.max[r]) : 0;
   const double log_sum = sum < 0 ? quiet_nan<double> : reference + logarithm;
-  RowNumbers numbers{log_sum * std::numbers::ln2, 0, row_factor(weighing, result.max[r], result.sum[r])};
+  RowNumbers numbers{log_sum * std::numbers::ln2, 0, factor};
   if (result.entropy != nullptr) {
     numbers.entropy = (logarithm - static_cast<double>(result.entropy[r]) / sum) * std::numbers::ln2;
     // Weights of both signs have none; see kernels::WeighKernels.
@@ -145,15 +146,27 @@ typename Finish<T>::RowNumbers Finish<T>::weigh_best(const RowBest<T>& best) {
   return {largest + std::log(sum), std::log(sum) - mean / sum, static_cast<T>(1 / sum)};
 }
 
-// The weight of the rank-th best score.
+// The weights of a panel's best scores, all at once, before they are multiplied by their rows' factors.
 template <class T>
-T Finish<T>::best_weight(const PanelResult<T>& result, int r, std::int64_t rank, T factor) const {
+void Finish<T>::find_powers(const PanelResult<T>& result) {
+  powers_.assign(static_cast<std::size_t>(result.panel.rows() * problem_.want_top), T(0));
+  for (int r = 0; r < result.panel.rows(); ++r) {
+    const RowBest<T> best = result.best_of(r);
+    T* powers = powers_.data() + r * problem_.want_top;
+    for (std::int32_t i = 0; i < *best.count; ++i) powers[i] = best.scores[i] - result.max[r];
+  }
+  strategy_.rows->exponentials(powers_.data(), static_cast<std::int64_t>(powers_.size()), T(1), powers_.data());
+}
+
+// The weight of row r's rank-th best score.
+template <class T>
+T Finish<T>::best_weight(T score, int r, std::int64_t rank, T factor) const {
   const Weighing& weighing = problem_.weighing;
-  const RowBest<T> best = result.best_of(r);
-  if (weighing.family == Family::linear) return best.scores[rank] * factor;
-  if (weighing.family == Family::exponential && best.scores[rank] == -infinity<T>) return T(0);
-  if (weighing.family == Family::exponential) return std::exp2(best.scores[rank] - result.max[r]) * factor;
-  return rank < weighing.selected ? best_weights_[static_cast<std::size_t>(rank)] * factor : T(0);
+  if (weighing.family == Family::linear) return score * factor;
+  if (weighing.family == Family::selection) {
+    return rank < weighing.selected ? best_weights_[static_cast<std::size_t>(rank)] * factor : T(0);
+  }
+  return score == -infinity<T> ? T(0) : powers_[static_cast<std::size_t>(r * problem_.want_top + rank)] * factor;
 }
 
 // Pools the values of the best scores, whose weights are best_weights_ times `factor`; of none in a row that is NaN.
@@ -237,14 +250,18 @@ template <class T>
 void Finish<T>::write_top(const PanelResult<T>& result, int r, RowKind kind, T factor) {
   const RowOf row = result.row(r);
   const RowBest<T> best = result.best_of(r);
-  const MutableView &weights = results_.top_weights, &indices = results_.top_indices;
-  const auto at = [&](const MutableView& view, std::int64_t rank) { return place(view, row) + rank * view.stride(3); };
   const bool nan = kind == RowKind::nan || (kind == RowKind::regular && best.is_nan());
-  for (std::int64_t rank = 0; rank < problem_.want_top; ++rank) {
-    const bool there = kind == RowKind::regular && !nan && rank < *best.count;
-    weights.as<T>()[at(weights, rank)] = there ? best_weight(result, r, rank, factor) : nan ? quiet_nan<T> : T(0);
-    if (indices) indices.as<std::int64_t>()[at(indices, rank)] = there ? best.indices[rank] : -1;
-  }
+  const std::int64_t all = problem_.want_top;
+  const std::int64_t count = kind == RowKind::regular && !nan ? std::min<std::int64_t>(*best.count, all) : 0;
+  const MutableView &top_weights = results_.top_weights, &top_indices = results_.top_indices;
+  T* weights = top_weights.as<T>() + place(top_weights, row);
+  const std::int64_t stride = top_weights.stride(3);
+  for (std::int64_t i = 0; i < count; ++i) weights[i * stride] = best_weight(best.scores[i], r, i, factor);
+  for (std::int64_t i = count; i < all; ++i) weights[i * stride] = nan ? quiet_nan<T> : T(0);
+  if (!top_indices) return;
+  std::int64_t* indices = top_indices.as<std::int64_t>() + place(top_indices, row);
+  const std::int64_t index_stride = top_indices.stride(3);
+  for (std::int64_t i = 0; i < all; ++i) indices[i * index_stride] = i < count ? best.indices[i] : -1;
 }
 
 template <class T>
@@ -258,12 +275,12 @@ void Finish<T>::write_chosen(const RowBest<T>& best, RowKind kind, const RowOf& 
 
 // Rows that are NaN give NaN to the keys that they see, and to no others.
 template <class T>
-void Finish<T>::add_mass(const PanelResult<T>& result, int p, const std::vector<RowKind>& kinds, Mass<T>& mass) {
+void Finish<T>::add_mass(const PanelResult<T>& result, int p, Mass<T>& mass) {
   const Panel& panel = result.panel;
   if (!result.started) return;
   std::vector<T> factors(static_cast<std::size_t>(panel.lanes), T(0));
   for (int r = 0; r < panel.rows(); ++r) {
-    const RowKind kind = kinds[static_cast<std::size_t>(r)];
+    const RowKind kind = kinds_[static_cast<std::size_t>(r)];
     if (kind == RowKind::empty) continue;
     const T factor = row_factor(problem_.weighing, result.max[r], result.sum[r]);
     if (kind == RowKind::regular && std::isfinite(factor)) {

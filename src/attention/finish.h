@@ -27,7 +27,7 @@ struct PanelResult {
 
   RowBest<T> best_of(int r) const {
     if (best.room == 0) return best;
-    const std::int64_t at = r * RowBest<T>::slots(best.room);
+    const std::int64_t at = r * best.room;
     return {best.scores + at, best.indices + at, best.count + r, best.room};
   }
   RowOf row(int r) const { return row_of(panel, r, batch, head); }
@@ -68,12 +68,13 @@ class Finish {
   RowNumbers numbers(const PanelResult<T>& result, int r) const;
   RowNumbers weigh_best(const RowBest<T>& best);
   T dropped(const RowOf& row, std::int64_t key) const;
-  T best_weight(const PanelResult<T>& result, int r, std::int64_t rank, T factor) const;
+  void find_powers(const PanelResult<T>& result);
+  T best_weight(T score, int r, std::int64_t rank, T factor) const;
   void write_selected(const RowBest<T>& best, T factor, const RowOf& row, Mass<T>* mass);
   void write_numbers(const PanelResult<T>& result, int r, RowKind kind, const RowNumbers& numbers);
   void write_top(const PanelResult<T>& result, int r, RowKind kind, T factor);
   void write_chosen(const RowBest<T>& best, RowKind kind, const RowOf& row) const;
-  void add_mass(const PanelResult<T>& result, int p, const std::vector<RowKind>& kinds, Mass<T>& mass);
+  void add_mass(const PanelResult<T>& result, int p, Mass<T>& mass);
   void write_empty(const RowOf& row, Mass<T>* mass);
   void write_out(const T* values, T factor, const RowOf& row);
   const T* uniform_value(std::int64_t batch, std::int64_t key_head);
@@ -95,6 +96,8 @@ class Finish {
   const Results& results_;
   Workspace<T>& w_;
   RowSight<T> sight_;
+  std::vector<RowKind> kinds_;                 // of the panel in hand
+  std::vector<T> powers_;                      // the same: 2^(best score - max), want_top per row
   std::vector<T> best_weights_, sum_, value_;  // of the row in hand
   std::vector<T> uniform_;                     // the mean of all values of the (batch, key head) last asked for
   std::int64_t uniform_of_ = -1;

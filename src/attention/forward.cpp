@@ -164,7 +164,7 @@ class Forward {
     std::size_t bytes;
   };
   Partial partial_layout(std::byte* memory) const {
-    const std::int64_t rows = s_.group_panels * s_.max_lanes, kept = RowBest<T>::slots(problem_.weighing.kept);
+    const std::int64_t rows = s_.group_panels * s_.max_lanes, kept = problem_.weighing.kept;
     Carver carver(memory);
     Partial partial{};
     partial.max = carver.take<T>(rows);
@@ -197,8 +197,8 @@ class Forward {
     std::copy_n(w.sums, s_.group_panels * w.panel_sums, to.sums);
     if (w.entropy != nullptr) std::copy_n(w.entropy, rows, to.entropy);
     if (problem_.weighing.kept > 0) {
-      std::copy_n(w.best_scores, rows * w.best_slots, to.best_scores);
-      std::copy_n(w.best_indices, rows * w.best_slots, to.best_indices);
+      std::copy_n(w.best_scores, rows * problem_.weighing.kept, to.best_scores);
+      std::copy_n(w.best_indices, rows * problem_.weighing.kept, to.best_indices);
       std::copy_n(w.best_counts, rows, to.best_counts);
     }
   }
@@ -214,7 +214,6 @@ class Forward {
     std::vector<T> max(states), sum(states), entropy(states);  // not the workspace's: write_pairs uses those
     Finish<T> finish(problem_, s_, results_, w);
     Selection<T> selection(problem_, s_, w);
-    if (problem_.weighing.kept > 0) selection.begin(static_cast<int>(panels.size()));
     for (std::size_t p = 0; p < panels.size(); ++p) {
       const auto panel = static_cast<std::int64_t>(p);
       const T* row_entropy = w.entropy == nullptr ? nullptr : entropy.data() + panel * lanes;
@@ -284,7 +283,8 @@ class Forward {
   }
 
   void merge_best(std::int64_t group, std::int64_t at, RowBest<T> best) const {
-    const std::int64_t kept = RowBest<T>::slots(problem_.weighing.kept);
+    const std::int64_t kept = problem_.weighing.kept;
+    *best.count = 0;
     for (std::int64_t chunk = 0; chunk < s_.chunks; ++chunk) {
       const Partial from = partial(group, chunk);
       if (from.best_counts[at] < 0) *best.count = -1;
@@ -292,6 +292,7 @@ class Forward {
         best.add(from.best_scores[at * kept + i], from.best_indices[at * kept + i]);
       }
     }
+    best.sort();
   }
 
   const Problem& problem_;

@@ -1,9 +1,10 @@
-// attention/selection.cpp: keeps the best scores of each row: few in a sorted list, more in a heap.
+// attention/selection.cpp: keeps the best scores of each row: few in sorted slots, more in a heap.
 #include "attention/selection.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -28,30 +29,6 @@ void RowBest<T>::add(T score, std::int64_t index) {
     *count = -1;
     return;
   }
-  room <= few ? insert(score, index) : add_to_heap(score, index);
-}
-
-// Keys come in rising order, so a score goes behind its equals. First its place is counted, then all behind it move. A
-// fixed number of steps, none of which waits for another: no branch that would be guessed wrongly.
-template <class T>
-void RowBest<T>::insert(T score, std::int64_t index) {
-  T old_scores[few];
-  std::int64_t old_indices[few];
-  for (int i = 0; i < few; ++i) old_scores[i] = scores[i];
-  for (int i = 0; i < few; ++i) old_indices[i] = indices[i];
-  std::int32_t place = 0;
-  for (int i = 0; i < few; ++i) place += old_scores[i] >= score ? 1 : 0;
-  for (int i = 1; i < few; ++i) scores[i] = i > place ? old_scores[i - 1] : old_scores[i];
-  for (int i = 1; i < few; ++i) indices[i] = i > place ? old_indices[i - 1] : old_indices[i];
-  if (place < few) {
-    scores[place] = score;
-    indices[place] = index;
-  }
-  *count += *count < room ? 1 : 0;
-}
-
-template <class T>
-void RowBest<T>::add_to_heap(T score, std::int64_t index) {
   const auto worse = [this](std::int64_t a, std::int64_t b) {
     return scores[a] != scores[b] ? scores[a] < scores[b] : indices[a] > indices[b];
   };
@@ -83,7 +60,7 @@ void RowBest<T>::add_to_heap(T score, std::int64_t index) {
 template <class T>
 void RowBest<T>::sort() {
   const std::int32_t all = *count;
-  if (room <= few || all <= 1) return;
+  if (all <= 1) return;
   std::vector<std::pair<T, std::int64_t>> best;
   best.reserve(static_cast<std::size_t>(all));
   for (std::int32_t i = 0; i < all; ++i) best.emplace_back(scores[i], indices[i]);
@@ -93,18 +70,77 @@ void RowBest<T>::sort() {
 }
 
 template <class T>
-void Selection<T>::begin(int panels) {
-  const std::int64_t rows = panels * strategy_.max_lanes;
-  std::fill_n(w_.best_counts, rows, 0);
-  std::fill_n(w_.best_scores, rows * w_.best_slots, -infinity<T>);
-  std::fill_n(w_.thresholds, rows, -infinity<T>);
+void Selection<T>::begin(std::span<const Panel> panels) {
+  const auto count = static_cast<int>(panels.size());
+  std::fill_n(w_.best_counts, count * strategy_.max_lanes, 0);
+  if (!has_slots()) std::fill_n(w_.thresholds, count * strategy_.max_lanes, -infinity<T>);
+  for (int p = 0; has_slots() && p < count; ++p) begin_slots(p, panels[static_cast<std::size_t>(p)]);
+}
+
+template <class T>
+void Selection<T>::add(int p, const Panel& panel, T* scores, int keys, std::int64_t first) {
+  has_slots() ? add_to_slots(p, panel, scores, keys, first) : add_to_heaps(p, panel, scores, keys, first);
+}
+
+template <class T>
+void Selection<T>::end(std::span<const Panel> panels) {
+  for (int p = 0; p < static_cast<int>(panels.size()); ++p) {
+    const Panel& panel = panels[static_cast<std::size_t>(p)];
+    for (int r = 0; r < panel.rows(); ++r) {
+      has_slots() ? take_from_slots(p, panel, r) : row(p, r).sort();
+    }
+  }
 }
 
 template <class T>
 RowBest<T> Selection<T>::row(int p, int r) const {
   const std::int64_t at = p * strategy_.max_lanes + r, room = problem_.weighing.kept;
   if (room == 0) return {nullptr, nullptr, nullptr, 0};
-  return {w_.best_scores + at * w_.best_slots, w_.best_indices + at * w_.best_slots, w_.best_counts + at, room};
+  return {w_.best_scores + at * room, w_.best_indices + at * room, w_.best_counts + at, room};
+}
+
+// Lanes beyond the rows are full of the best there is.
+template <class T>
+void Selection<T>::begin_slots(int p, const Panel& panel) {
+  T* slot = w_.slot_scores + slots_of(p);
+  for (int lane = 0; lane < strategy_.max_lanes; ++lane) {
+    slot[lane] = lane % panel.lanes < panel.rows() ? -infinity<T> : infinity<T>;
+  }
+  for (int i = 1; i < kernels::best_slots; ++i) {
+    std::copy_n(slot, strategy_.max_lanes, slot + i * strategy_.max_lanes);
+  }
+}
+
+template <class T>
+void Selection<T>::add_to_slots(int p, const Panel& panel, T* scores, int keys, std::int64_t first) {
+  strategy_.best->keep({scores, panel.lanes, keys, first, static_cast<int>(problem_.weighing.kept),
+                        w_.slot_scores + slots_of(p), w_.slot_indices + slots_of(p), strategy_.max_lanes, w_.marks,
+                        w_.queue, w_.queue_numbers});
+}
+
+// A row has several lanes where a vector holds several keys, and is the best of them.
+template <class T>
+void Selection<T>::take_from_slots(int p, const Panel& panel, int r) {
+  RowBest<T> best = row(p, r);
+  const std::int64_t stride = strategy_.max_lanes;
+  const T* scores = w_.slot_scores + slots_of(p);
+  const kernels::KeyIndex<T>* indices = w_.slot_indices + slots_of(p);
+  if (panel.lanes >= strategy_.vector) {
+    std::int32_t count = 0;
+    for (std::int64_t i = 0; i < best.room; ++i) {
+      best.scores[i] = scores[i * stride + r];
+      best.indices[i] = indices[i * stride + r];
+      count += best.scores[i] > -infinity<T> ? 1 : 0;
+    }
+    *best.count = std::isnan(best.scores[0]) ? -1 : count;
+    return;
+  }
+  for (int lane = r; lane < strategy_.vector; lane += panel.lanes) {
+    for (std::int64_t at = lane; at < best.room * stride && scores[at] != -infinity<T>; at += stride) {
+      best.add(scores[at], indices[at]);
+    }
+  }
+  best.sort();
 }
 
 // In the first block, almost every score is among the best so far. Of as many groups of keys as scores are kept, each
@@ -139,7 +175,7 @@ void Selection<T>::guess_thresholds(int p, const Panel& panel, const T* scores, 
 }
 
 template <class T>
-void Selection<T>::add(int p, const Panel& panel, const T* scores, int keys, std::int64_t first) {
+void Selection<T>::add_to_heaps(int p, const Panel& panel, const T* scores, int keys, std::int64_t first) {
   T* thresholds = w_.thresholds + p * strategy_.max_lanes;
   const int lanes = panel.lanes, rows = panel.rows();  // lanes are a power of two
   const int shift = std::countr_zero(static_cast<unsigned>(lanes));
@@ -148,7 +184,7 @@ void Selection<T>::add(int p, const Panel& panel, const T* scores, int keys, std
   for (int j = 0; j < keys; j += keys_at_once) {
     for (int lane = lanes; lane < strategy_.vector; ++lane) thresholds[lane] = thresholds[lane - lanes];
     const int count =
-        strategy_.weighs->above({scores, lanes, j, std::min(j + keys_at_once, keys), thresholds, w_.places});
+        strategy_.best->above({scores, lanes, j, std::min(j + keys_at_once, keys), thresholds, w_.places});
     for (int i = 0; i < count; ++i) {
       const std::int32_t place = w_.places[i];
       const int r = place & (lanes - 1);
@@ -158,7 +194,7 @@ void Selection<T>::add(int p, const Panel& panel, const T* scores, int keys, std
       if (best.is_nan()) {
         thresholds[r] = infinity<T>;
       } else if (*best.count == best.room) {
-        thresholds[r] = best.worst();
+        thresholds[r] = best.scores[0];
       }
     }
   }

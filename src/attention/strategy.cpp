@@ -77,6 +77,7 @@ Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring, Pass
   const Isa isa = current_isa();
   s.scoring = &scoring;
   s.weighs = &kernels::weigh_kernels<T>(isa);
+  s.best = &kernels::best_kernels<T>(isa);
   s.panel = &kernels::panel_kernels<T>(isa);
   s.edits = &kernels::edit_kernels<T>(isa);
   s.rows = &kernels::row_kernels<T>(isa);

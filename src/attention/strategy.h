@@ -40,6 +40,7 @@ struct Strategy {
   const kernels::EditKernels<T>* edits;
   const kernels::RowKernels<T>* rows;
   const kernels::WeighKernels<T>* weighs;
+  const kernels::BestKernels<T>* best;
   bool decode;
   int vector;      // lanes of a vector
   int block_keys;  // keys in a block; blocks start at multiples of it

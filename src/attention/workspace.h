@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "attention/pairs.h"
 #include "attention/problem.h"
@@ -35,12 +36,19 @@ struct Workspace {
     }
     hidden = carver.take<T>(s.scoring->parameters->hidden_width());
     if (weighing.kept > 0) {
-      best_slots = std::max<std::int64_t>(weighing.kept, 8);  // see RowBest::slots
-      best_scores = carver.take<T>(group * lanes * best_slots);
-      best_indices = carver.take<std::int64_t>(group * lanes * best_slots);
+      best_scores = carver.take<T>(group * lanes * weighing.kept);
+      best_indices = carver.take<std::int64_t>(group * lanes * weighing.kept);
       best_counts = carver.take<std::int32_t>(group * lanes);
-      thresholds = carver.take<T>(group * lanes);
-      places = carver.take<std::int32_t>(block * lanes);
+      if (weighing.kept <= kernels::best_slots && problem.Tk <= std::numeric_limits<kernels::KeyIndex<T>>::max()) {
+        slot_scores = carver.take<T>(group * kernels::best_slots * lanes);
+        slot_indices = carver.take<kernels::KeyIndex<T>>(group * kernels::best_slots * lanes);
+        marks = carver.take<kernels::MarkWord<T>>((block + 1) * s.vector);
+        queue = carver.take<T>((block + 3) * s.vector);
+        queue_numbers = carver.take<kernels::KeyIndex<T>>((block + 3) * s.vector);
+      } else {
+        thresholds = carver.take<T>(group * lanes);
+        places = carver.take<std::int32_t>(block * lanes);
+      }
     }
     if (problem.dropping.threshold != 0) row_keys = carver.take<std::uint64_t>(lanes);
     if (problem.want_mass && !s.decode && weighing.family != Family::selection) {
@@ -89,9 +97,14 @@ struct Workspace {
   T* hidden;                 // additive's weights, in the unit of scores
   T* best_scores = nullptr;  // per panel and row: see Selection
   std::int64_t* best_indices = nullptr;
-  std::int64_t best_slots = 0;
-  std::int32_t *best_counts = nullptr, *places = nullptr;
-  T* thresholds = nullptr;
+  std::int32_t* best_counts = nullptr;
+  // Few are kept in slots, per panel, and the others are of the block in hand: see kernels::KeepArgs.
+  T *slot_scores = nullptr, *queue = nullptr;
+  kernels::KeyIndex<T>*slot_indices = nullptr, *queue_numbers = nullptr;
+  kernels::MarkWord<T>* marks = nullptr;
+  // More in heaps.
+  T* thresholds = nullptr;  // per panel and row
+  std::int32_t* places = nullptr;
   std::uint64_t* row_keys = nullptr;  // of the panel in hand: see kernels::DropArgs
   std::int64_t mass_blocks = 0;       // see Mass
   T *mass_weights = nullptr, *mass_references = nullptr, *mass = nullptr;

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include <qkv/isa.h>
 
@@ -160,6 +161,19 @@ struct DropArgs {
   T factor;
 };
 
+// The same for blocks of both layouts.
+template <class T>
+struct WeighKernels {
+  // The weights are the scores themselves: adds them up in sum[r] and sets rescale[r] to 1. Where entropy is asked for,
+  // it adds weight * log2|weight|, 0 for a weight of 0, to entropy[r], and |weight| to max[r], which is no maximum
+  // here: where it is |sum[r]|, bit for bit, all weights have the same sign.
+  void (*add_up)(const WeighArgs<T>&);
+  void (*drop)(const DropArgs<T>&);
+  void (*mass)(const MassArgs<T>&);
+};
+template <class T>
+const WeighKernels<T>& weigh_kernels(Isa isa);
+
 // Finds the places j * lanes + r, first <= j < last, in rising order, where scores are not <= thresholds[r], NaN
 // among them.
 template <class T>
@@ -171,19 +185,44 @@ struct AboveArgs {
   std::int32_t* places;  // has room for (last - first) * lanes
 };
 
-// The same for blocks of both layouts.
+// A key's place among all keys, as wide as a score, so that the two go side by side in vectors; and as many bits.
 template <class T>
-struct WeighKernels {
-  // The weights are the scores themselves: adds them up in sum[r] and sets rescale[r] to 1. Where entropy is asked for,
-  // it adds weight * log2|weight|, 0 for a weight of 0, to entropy[r], and |weight| to max[r], which is no maximum
-  // here: where it is |sum[r]|, bit for bit, all weights have the same sign.
-  void (*add_up)(const WeighArgs<T>&);
+using KeyIndex = std::conditional_t<sizeof(T) == sizeof(std::int32_t), std::int32_t, std::int64_t>;
+template <class T>
+using MarkWord = std::make_unsigned_t<KeyIndex<T>>;
+
+inline constexpr int best_slots = 8;
+
+// Puts the best scores of a block among the best so far of each lane. Lane e is row e; where a vector holds several
+// keys, it is row e % lanes, and a row has several lanes, each with the best of its own keys.
+//
+// A lane has best_slots slots, slot i at i * stride + e, the best first; of equal scores the earlier key comes first.
+// The first `kept` hold its best, the others scores that may not be. At first all hold -inf, which is never among the
+// best, or +inf in lanes beyond the rows, which nothing enters. A NaN takes the first slot for good; what the others
+// hold is then of no use.
+template <class T>
+struct KeepArgs {
+  T* scores;  // what is beyond the last key, up to a whole vector, is overwritten
+  int lanes;
+  int keys;
+  std::int64_t first_key;  // of the block; blocks come in the order of their keys
+  int kept;                // at most best_slots
+  T* best;
+  KeyIndex<T>* indices;
+  std::ptrdiff_t stride;  // at least max(lanes, vector)
+  // Scratch.
+  MarkWord<T>* marks;          // [keys + 1][vector]
+  T* queue;                    // [keys + 3][vector]
+  KeyIndex<T>* queue_numbers;  // the same
+};
+
+template <class T>
+struct BestKernels {
   int (*above)(const AboveArgs<T>&);  // the number of places
-  void (*drop)(const DropArgs<T>&);
-  void (*mass)(const MassArgs<T>&);
+  void (*keep)(const KeepArgs<T>&);
 };
 template <class T>
-const WeighKernels<T>& weigh_kernels(Isa isa);
+const BestKernels<T>& best_kernels(Isa isa);
 
 // Scores that are not dot products.
 template <class T>

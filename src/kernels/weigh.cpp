@@ -1,4 +1,4 @@
-// kernels/weigh.cpp: weights that are the scores themselves, the search for large scores, dropout and columns' sums.
+// kernels/weigh.cpp: weights that are the scores themselves, dropout and columns' sums.
 //
 // The same code serves both layouts of a block (see block.h): with lanes below the vector's length a vector holds
 // several keys. A row's results do not depend on the other rows of the block, nor on the layout.
@@ -9,29 +9,16 @@
 #include <hwy/foreach_target.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 
 #include "kernels/block.h"
+#include "kernels/column-inl.h"
 #include "kernels/isa.h"
 #include "kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qkv::kernels::HWY_NAMESPACE {
 namespace {
-
-// The vectors of a block that hold the same rows, in the order of keys. There is one such column of vectors for every
-// vector's length of lanes, or a single one where lanes are fewer.
-template <class T>
-struct Column {
-  int rows;      // of a vector
-  int distance;  // from vector to vector
-  int keys;      // of a vector
-
-  explicit Column(int lanes)
-      : rows(std::min(lanes, lanes_of<T>)), distance(std::max(lanes, lanes_of<T>)), keys(lanes_of<T> / rows) {}
-  int vectors(int all_keys) const { return (all_keys + keys - 1) / keys; }
-};
 
 // Sums are kept per (key modulo 16, row) and folded at the end: short chains, and the same order in every layout.
 inline constexpr int sum_keys = 16;
@@ -137,55 +124,6 @@ void add_up(const WeighArgs<T>& args) {
   args.entropy != nullptr ? add_up_rows<true>(args) : add_up_rows<false>(args);
 }
 
-// 64 places at a time become the bits of a word, with no branch: which of them are above is hard to foresee.
-template <class T>
-int above(const AboveArgs<T>& args) {
-  const Tag<T> d;
-  constexpr int L = lanes_of<T>;
-  const T* scores = args.scores;
-  std::int32_t* next = args.places;
-  const int lanes = args.lanes, first = args.first * lanes, last = args.last * lanes;
-  const auto bits_of = [&](int at, Vec<T> threshold) {
-    std::uint8_t bytes[8];  // Highway asks for 8 and sets one for each 8 lanes
-    hn::StoreMaskBits(d, hn::Not(hn::Le(hn::Load(d, scores + at), threshold)), bytes);
-    std::uint64_t bits = bytes[0];
-    if constexpr (L > 8) bits |= static_cast<std::uint64_t>(bytes[1]) << 8;
-    return bits;
-  };
-  const auto add_word = [&](int at, std::uint64_t word) {
-    // The first and the last vector may hold keys that are not asked for, where a vector holds several.
-    if (at < first) word &= ~std::uint64_t{0} << (first - at);
-    if (last - at < 64) word &= (std::uint64_t{1} << (last - at)) - 1;
-    for (; word != 0; word &= word - 1) *next++ = at + std::countr_zero(word);
-  };
-  const auto find_all = [&]<int vectors>() {
-    Vec<T> threshold[vectors];
-    for (int v = 0; v < vectors; ++v) threshold[v] = hn::Load(d, args.thresholds + v * L);
-    for (int at = first / L * L; at < last; at += 64) {
-      const int count = std::min((last - at + L - 1) / L, 64 / L);
-      std::uint64_t word = 0;
-      if (count == 64 / L) {
-        for (int i = 0; i < 64 / L; ++i) word |= bits_of(at + i * L, threshold[i % vectors]) << (i * L);
-      } else {
-        for (int i = 0; i < count; ++i) word |= bits_of(at + i * L, threshold[i % vectors]) << (i * L);
-      }
-      add_word(at, word);
-    }
-  };
-  if (lanes <= L) {
-    find_all.template operator()<1>();
-  } else if (lanes == 2 * L) {
-    find_all.template operator()<2>();
-  } else {
-    for (int at = first; at < last; at += L) {
-      for (std::uint64_t bits = bits_of(at, hn::Load(d, args.thresholds + at % lanes)); bits != 0; bits &= bits - 1) {
-        *next++ = at + std::countr_zero(bits);
-      }
-    }
-  }
-  return static_cast<int>(next - args.places);
-}
-
 // random_bits of base/random.h on vectors, where x is counter * 0x9e3779b9 + the key's lower half.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V random_bits(D d, V x, V upper) {
@@ -268,7 +206,7 @@ void mass(const MassArgs<T>& args) {
 }
 
 template <class T>
-constexpr WeighKernels<T> weigh_table = {add_up<T>, above<T>, drop<T>, mass<T>};
+constexpr WeighKernels<T> weigh_table = {add_up<T>, drop<T>, mass<T>};
 
 }  // namespace
 }  // namespace qkv::kernels::HWY_NAMESPACE

@@ -15,7 +15,7 @@ std::vector<std::int32_t> above(const Aligned<T>& scores, int lanes, int first, 
   const Aligned<T> thresholds = repeated(rows);
   const auto most = static_cast<std::size_t>((last - first) * lanes);
   Aligned<std::int32_t> places(most, -1);
-  const int found = kernels::weigh_kernels<T>(current_isa())
+  const int found = kernels::best_kernels<T>(current_isa())
                         .above({scores.data(), lanes, first, last, thresholds.data(), places.data()});
   for (std::size_t i = static_cast<std::size_t>(found); i < most; ++i) EXPECT_EQ(places[i], -1);
   return {places.begin(), places.begin() + found};
