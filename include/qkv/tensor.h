@@ -172,6 +172,8 @@ class QKV_API Tensor {
     return copy_of(View(std::span<const T>(elements.begin(), elements.size()), shape));
   }
   Tensor clone() const { return copy_of(*this); }
+  // The same memory under another shape of as many elements; this tensor is absent then. Throws ShapeError.
+  Tensor reshaped(const Shape& shape) &&;
 
   operator View() const { return view_; }
   MutableView view() { return view_; }

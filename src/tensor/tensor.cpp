@@ -147,6 +147,17 @@ Tensor Tensor::copy_of(View view, Dtype dtype) {
   return copy;
 }
 
+Tensor Tensor::reshaped(const Shape& shape) && {
+  if (shape.elements() != elements()) {
+    throw ShapeError(message("Tensor::reshaped: ", this->shape().text(), " has ", elements(), " elements and ",
+                             shape.text(), " has ", shape.elements()));
+  }
+  const MutableView view(memory_.get(), dtype(), shape);
+  Tensor result = std::move(*this);
+  result.view_ = view;
+  return result;
+}
+
 void Tensor::require_dtype(Dtype dtype) const {
   if (!*this)
     throw DtypeError(message("Tensor::values: the tensor is absent; it has no ", name_of(dtype), " elements"));
