@@ -111,6 +111,7 @@ MutableView Gradient::open(const Shape& shape, Dtype dtype) {
 Tensor Gradient::take() {
   state_ = State::absent;
   all_zero_ = false;
+  if (borrowed_) return Tensor::copy_of(std::exchange(borrowed_, View()));
   return std::exchange(sum_, Tensor());
 }
 

@@ -46,11 +46,10 @@ Pieces computed(const View& x, const View& W, const View& b, const Targets& targ
     const std::int64_t* places = targets.rows.data() + first;
     for (std::int64_t r = 0; r < count; ++r) std::copy_n(x.as<T>() + places[r] * in, in, rows + r * in);
     const MutableView some(rows, Shape{count, in}), matrix(logits, Shape{count, width});
-    gemm(some, across, matrix);
+    gemm(some, across, matrix, {.bias = b});
     for_blocks(count, 8, [&](std::int64_t from, std::int64_t several) {
       for (std::int64_t r = from; r < from + several; ++r) {
         T *row = logits + r * width, lse;
-        if (b) kernels::add_to(row, b.as<T>(), width);
         losses[static_cast<std::size_t>(first + r)] = row_loss(targets, first + r, row, width, &lse);
         if (wanted.any()) row_gradient(targets, first + r, row, width, lse, targets.factor, row);
       }
