@@ -164,6 +164,10 @@ class QKV_API Tensor {
     return *this;
   }
 
+  // The same with elements that are anything: for memory that will be written whole. Large ones may get memory that
+  // this thread let go of before.
+  static Tensor uninitialized(const Shape& shape, Dtype dtype);
+
   // A dense copy of any view, as its own dtype or converted (floating to floating, integer to integer).
   static Tensor copy_of(View view);
   static Tensor copy_of(View view, Dtype dtype);

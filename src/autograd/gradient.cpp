@@ -103,7 +103,7 @@ void Gradient::add_rows(const View& rows, const View& values, const Shape& shape
 }
 
 MutableView Gradient::open(const Shape& shape, Dtype dtype) {
-  if (!sum_) sum_ = Tensor(shape, dtype);
+  if (!sum_) sum_ = Tensor::uninitialized(shape, dtype);
   state_ = State::dense;
   return sum_;
 }

@@ -199,6 +199,21 @@ void backward(const float* kept, std::int64_t count, float* dy) {
   }
 }
 
+// The compiler makes vectors of it, of the instruction set's width.
+template <class T>
+void drop(const DropArgs<T>& args) {
+  const T *HWY_RESTRICT source = args.source, factor = args.factor;
+  T* HWY_RESTRICT target = args.target;
+  const std::uint64_t key = args.key;
+  const std::uint32_t threshold = args.threshold, first = static_cast<std::uint32_t>(args.counter);
+  for (std::int64_t i = 0; i < args.count; ++i) {
+    const std::uint32_t bits = random_bits(key, first + static_cast<std::uint32_t>(i));
+    target[i] = bits >= threshold ? source[i] * factor : T(0);
+  }
+}
+template <class T>
+constexpr DropKernel<T> drop_table = drop<T>;
+
 template <class F>
 constexpr FunctionKernels<float> of = {forward<F>, backward<F>};
 
@@ -268,15 +283,14 @@ const FunctionKernels<double>& function_kernels(Function function, Isa /*isa*/) 
   return slow_table[static_cast<int>(function)];
 }
 
-template <class T>
-void drop(const DropArgs<T>& args) {
-  for (std::int64_t i = 0; i < args.count; ++i) {
-    const bool kept = random_bits(args.key, args.counter + i) >= args.threshold;
-    args.target[i] = kept ? args.source[i] * args.factor : T(0);
-  }
+template <>
+DropKernel<float> drop_kernel(Isa isa) {
+  return QKV_PICK_FOR(isa, drop_table<float>);
 }
-template void drop(const DropArgs<float>&);
-template void drop(const DropArgs<double>&);
+template <>
+DropKernel<double> drop_kernel(Isa /*isa*/) {
+  return HWY_STATIC_DISPATCH(drop_table<double>);
+}
 
 }  // namespace qkv::kernels
 #endif

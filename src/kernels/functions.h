@@ -37,6 +37,8 @@ struct DropArgs {
   T* target;
 };
 template <class T>
-void drop(const DropArgs<T>& args);
+using DropKernel = void (*)(const DropArgs<T>& args);
+template <class T>
+DropKernel<T> drop_kernel(Isa isa);
 
 }  // namespace qkv::kernels

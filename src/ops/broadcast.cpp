@@ -47,7 +47,7 @@ View broadcast_to(const View& view, const Shape& shape) {
 }
 
 Tensor combined(Arithmetic op, const View& a, const View& b, const Shape& shape) {
-  Tensor result(shape, a.dtype());
+  Tensor result = Tensor::uninitialized(shape, a.dtype());
   if (result.elements() == 0) return result;
   if (a.dtype() == Dtype::float64) {
     combine<double>(op, broadcast_to(a, shape), broadcast_to(b, shape), result);

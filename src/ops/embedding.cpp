@@ -24,7 +24,7 @@ Variable embedding(const Variable& table, View ids) {
     }
   }
   const Variable whole = dense(table);
-  Tensor y(with_last(ids.shape(), width), table.dtype());
+  Tensor y = Tensor::uninitialized(with_last(ids.shape(), width), table.dtype());
   const auto bytes = static_cast<std::size_t>(width) * size_of(table.dtype());
   const char* from = whole.value().as<char>();
   char* to = static_cast<char*>(y.view().data());

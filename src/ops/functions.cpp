@@ -15,7 +15,7 @@ constexpr std::int64_t block = 1 << 13;  // elements of one task
 
 template <class T>
 Tensor forward(Function function, const View& x) {
-  Tensor y(x.shape(), x.dtype());
+  Tensor y = Tensor::uninitialized(x.shape(), x.dtype());
   const auto& kernels = kernels::function_kernels<T>(function, current_isa());
   for_blocks(x.elements(), block, [&](std::int64_t first, std::int64_t count) {
     kernels.forward(x.as<T>() + first, count, y.values<T>().data() + first);

@@ -37,7 +37,7 @@ void backward(Backward& back, const View& x, const View& gain, const View& stati
   const std::int64_t blocks = divide_up(count, block_rows);
   const auto& kernels = kernels::norm_kernels<T>(current_isa());
   const T* means = statistics.as<T>();
-  Tensor dx = back.needs(0) ? Tensor(x.shape(), x.dtype()) : Tensor();
+  Tensor dx = back.needs(0) ? Tensor::uninitialized(x.shape(), x.dtype()) : Tensor();
   Tensor sums(Shape{2, blocks, width}, Dtype::float64);
   double* d_gain = back.needs(1) ? sums.values<double>().data() : nullptr;
   double* d_shift = back.needs(2) ? sums.values<double>().data() + blocks * width : nullptr;
@@ -75,7 +75,7 @@ Variable layer_norm(const Variable& x, const Variable& gain, const Variable& shi
   }
   if (!(epsilon >= 0)) throw OptionError(message("layer_norm: epsilon must not be below 0, and is ", epsilon));
   const Variable rows = dense(x), scale = gain ? dense(gain) : Variable(), offset = shift ? dense(shift) : Variable();
-  Tensor y(x.shape(), x.dtype());
+  Tensor y = Tensor::uninitialized(x.shape(), x.dtype());
   // The mean and 1 / sqrt(variance + epsilon) of every row.
   Tensor statistics(Shape{2, leading(x.shape()).elements()}, x.dtype());
   if (is_double) {

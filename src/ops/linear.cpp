@@ -17,7 +17,7 @@ Variable linear(const Variable& x, const Variable& W, const Variable& b) {
     refuse_shapes("linear", "b must be [out], as W [out, in]", {{"W", W.shape()}, {"b", b.shape()}});
   }
   const Variable rows = dense(x), bias = b ? dense(b) : Variable();
-  Tensor y(with_last(leading(x.shape()), W.extent(0)), x.dtype());
+  Tensor y = Tensor::uninitialized(with_last(leading(x.shape()), W.extent(0)), x.dtype());
   gemm(as_matrix(rows.value()), W.value().swapped(0, 1), as_matrix(y.view()), {.bias = bias.value()});
 
   // Backward: dx = dy W, dW = dy^T x, db = the sum of dy's rows. Keeps x and W.

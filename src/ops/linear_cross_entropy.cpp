@@ -55,9 +55,7 @@ Pieces computed(const View& x, const View& W, const View& b, const Targets& targ
       }
     });
     if (wanted.dW) gemm(matrix.swapped(0, 1), some, pieces.dW, {.accumulate = first > 0});
-    for (std::int64_t r = 0; wanted.db && r < count; ++r) {
-      kernels::add_line(pieces.db.values<double>().data(), logits + r * width, 1, width);
-    }
+    if (wanted.db) kernels::add_lines<T>({pieces.db.values<double>().data(), logits, width, 1, count, width});
     if (!wanted.dx) continue;
     gemm(matrix, back, some);
     T* dx = pieces.dx.values<T>().data();

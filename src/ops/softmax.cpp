@@ -15,7 +15,7 @@ std::int64_t rows_a_block(std::int64_t width) { return std::max<std::int64_t>(1,
 
 template <class T>
 Tensor forward(const View& x) {
-  Tensor y(x.shape(), x.dtype());
+  Tensor y = Tensor::uninitialized(x.shape(), x.dtype());
   const View rows = as_matrix(x);
   const std::int64_t width = rows.extent(1);
   const auto& kernels = kernels::norm_kernels<T>(current_isa());

@@ -97,7 +97,7 @@ Variable concat(const std::vector<Variable>& parts, int axis) {
     total += counts.back();
   }
   extents[static_cast<std::size_t>(along)] = total;
-  Tensor y(Shape(extents), parts[0].dtype());
+  Tensor y = Tensor::uninitialized(Shape(extents), parts[0].dtype());
   std::int64_t first = 0;
   for (const Variable& part : parts) {
     copy_into(part.value(), y.view().slice(along, first, part.extent(along)));

@@ -125,13 +125,23 @@ struct Copying {
   }
 };
 
+std::size_t bytes_of(const Shape& shape, Dtype dtype) {
+  return static_cast<std::size_t>(
+      checked_mul(shape.elements(), static_cast<std::int64_t>(size_of(dtype)), "Tensor: the size in bytes"));
+}
+
 }  // namespace
 
 Tensor::Tensor(const Shape& shape, Dtype dtype) {
-  const std::int64_t bytes =
-      checked_mul(shape.elements(), static_cast<std::int64_t>(size_of(dtype)), "Tensor: the size in bytes");
-  memory_.reset(allocate_aligned(static_cast<std::size_t>(bytes)));
+  memory_.reset(allocate_aligned(bytes_of(shape, dtype)));
   view_ = MutableView(memory_.get(), dtype, shape);
+}
+
+Tensor Tensor::uninitialized(const Shape& shape, Dtype dtype) {
+  Tensor tensor;
+  tensor.memory_.reset(allocate_dirty(bytes_of(shape, dtype)));
+  tensor.view_ = MutableView(tensor.memory_.get(), dtype, shape);
+  return tensor;
 }
 
 Tensor Tensor::copy_of(View view) { return copy_of(view, view.dtype()); }
@@ -139,7 +149,7 @@ Tensor Tensor::copy_of(View view) { return copy_of(view, view.dtype()); }
 Tensor Tensor::copy_of(View view, Dtype dtype) {
   if (!view) return {};
   const CopyLine line = line_of(view.dtype(), dtype);  // refuses, even where there is nothing to copy
-  Tensor copy(view.shape(), dtype);
+  Tensor copy = uninitialized(view.shape(), dtype);
   if (view.elements() == 0) return copy;
   const Copying copying{view, line, static_cast<std::ptrdiff_t>(size_of(view.dtype())),
                         static_cast<std::ptrdiff_t>(size_of(dtype))};
