@@ -13,6 +13,7 @@
 #include "base/random.h"
 #include "kernels/functions.h"
 #include "kernels/isa.h"
+#include "kernels/random-inl.h"
 #include "kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -199,20 +200,25 @@ void backward(const float* kept, std::int64_t count, float* dy) {
   }
 }
 
-// The compiler makes vectors of it, of the instruction set's width.
-template <class T>
-void drop(const DropArgs<T>& args) {
-  const T *HWY_RESTRICT source = args.source, factor = args.factor;
-  T* HWY_RESTRICT target = args.target;
-  const std::uint64_t key = args.key;
-  const std::uint32_t threshold = args.threshold, first = static_cast<std::uint32_t>(args.counter);
-  for (std::int64_t i = 0; i < args.count; ++i) {
-    const std::uint32_t bits = random_bits(key, first + static_cast<std::uint32_t>(i));
-    target[i] = bits >= threshold ? source[i] * factor : T(0);
+void dropout(const DropoutArgs<float>& args) {
+  const hn::RebindToUnsigned<D> bits;
+  constexpr int L = lanes_of<float>;
+  const auto upper = hn::Set(bits, static_cast<std::uint32_t>(args.key >> 32));
+  const auto threshold = hn::Set(bits, args.threshold), next = hn::Set(bits, random_step * L);
+  const auto start = static_cast<std::uint32_t>(args.counter) * random_step + static_cast<std::uint32_t>(args.key);
+  auto x = hn::Add(hn::Mul(hn::Iota(bits, 0), hn::Set(bits, random_step)), hn::Set(bits, start));
+  HWY_ALIGN float beside[L];
+  for (std::int64_t i = 0; i < args.count; i += L, x = hn::Add(x, next)) {
+    const std::int64_t left = args.count - i;
+    if (left < L) std::copy_n(args.source + i, left, beside);
+    const auto random = random_bits(bits, x, upper);
+    const auto is_kept = hn::RebindMask(d, hn::Eq(hn::Max(random, threshold), random));
+    const V kept = hn::Mul(hn::LoadU(d, left < L ? beside : args.source + i), number(args.factor));
+    hn::StoreU(hn::IfThenElseZero(is_kept, kept), d, left < L ? beside : args.target + i);
+    if (left < L) std::copy_n(beside, left, args.target + i);
   }
 }
-template <class T>
-constexpr DropKernel<T> drop_table = drop<T>;
+constexpr DropoutKernel<float> dropout_table = dropout;
 
 template <class F>
 constexpr FunctionKernels<float> of = {forward<F>, backward<F>};
@@ -284,12 +290,17 @@ const FunctionKernels<double>& function_kernels(Function function, Isa /*isa*/) 
 }
 
 template <>
-DropKernel<float> drop_kernel(Isa isa) {
-  return QKV_PICK_FOR(isa, drop_table<float>);
+DropoutKernel<float> dropout_kernel(Isa isa) {
+  return QKV_PICK_FOR(isa, dropout_table);
 }
 template <>
-DropKernel<double> drop_kernel(Isa /*isa*/) {
-  return HWY_STATIC_DISPATCH(drop_table<double>);
+DropoutKernel<double> dropout_kernel(Isa /*isa*/) {
+  return [](const DropoutArgs<double>& args) {
+    for (std::int64_t i = 0; i < args.count; ++i) {
+      const bool is_kept = random_bits(args.key, args.counter + i) >= args.threshold;
+      args.target[i] = is_kept ? args.source[i] * args.factor : 0;
+    }
+  };
 }
 
 }  // namespace qkv::kernels

@@ -27,7 +27,7 @@ constexpr bool keeps_result(Function function) {
 
 // target[i] = source[i] * factor where number `counter + i` of the random stream is at least `threshold`, 0 elsewhere.
 template <class T>
-struct DropArgs {
+struct DropoutArgs {
   const T* source;
   std::int64_t count;
   std::uint64_t key;
@@ -37,8 +37,8 @@ struct DropArgs {
   T* target;
 };
 template <class T>
-using DropKernel = void (*)(const DropArgs<T>& args);
+using DropoutKernel = void (*)(const DropoutArgs<T>& args);
 template <class T>
-DropKernel<T> drop_kernel(Isa isa);
+DropoutKernel<T> dropout_kernel(Isa isa);
 
 }  // namespace qkv::kernels
