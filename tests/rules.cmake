@@ -4,6 +4,7 @@ set(rules ${CMAKE_CURRENT_SOURCE_DIR}/rules)
 set(python Python3::Interpreter -B)
 
 qkv_add_test(rules.layers ${python} ${rules}/layers_test.py)
+qkv_add_test(rules.ops ${python} ${rules}/ops_test.py)
 
 # Debian's name for the version that .clang-format is written for; another version formats differently.
 find_program(QKV_CLANG_FORMAT clang-format-14)

@@ -15,6 +15,7 @@
 #include <qkv/merge.h>
 #include <qkv/npy.h>
 #include <qkv/ops.h>
+#include <qkv/optim.h>
 #include <qkv/plot.h>
 #include <qkv/prepared.h>
 #include <qkv/score.h>

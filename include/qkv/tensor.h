@@ -164,6 +164,10 @@ class QKV_API Tensor {
     return *this;
   }
 
+  // The same with elements that are anything: for memory that will be written whole. Large ones may get memory that
+  // this thread let go of before.
+  static Tensor uninitialized(const Shape& shape, Dtype dtype);
+
   // A dense copy of any view, as its own dtype or converted (floating to floating, integer to integer).
   static Tensor copy_of(View view);
   static Tensor copy_of(View view, Dtype dtype);
@@ -172,6 +176,8 @@ class QKV_API Tensor {
     return copy_of(View(std::span<const T>(elements.begin(), elements.size()), shape));
   }
   Tensor clone() const { return copy_of(*this); }
+  // The same memory under another shape of as many elements; this tensor is absent then. Throws ShapeError.
+  Tensor reshaped(const Shape& shape) &&;
 
   operator View() const { return view_; }
   MutableView view() { return view_; }

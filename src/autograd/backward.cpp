@@ -21,9 +21,14 @@ Gradient& Pass::gradient(const Edge& edge) {
   return waiting.outputs[static_cast<std::size_t>(edge.output)];
 }
 
-void Pass::run(const Variable& output, Tensor upstream) {
+void Pass::run(const Variable& output, const View& upstream) {
   const NoGrad no_grad;
-  gradient(State::of(output).edge).add(std::move(upstream));
+  const Edge& start = State::of(output).edge;
+  if (start.node->is_parameter()) {
+    start.node->gradient->add(Tensor::copy_of(upstream));
+  } else {
+    gradient(start) = Gradient(upstream);
+  }
   while (!waiting_.empty()) {
     auto latest = waiting_.extract(waiting_.begin());
     Node& node = *latest.mapped().node;
@@ -56,7 +61,6 @@ const Node::Output& meets(const Edge& edge) { return edge.node->outputs[static_c
 
 std::string text_of(Dtype dtype, const Shape& shape) { return message(name_of(dtype), " ", shape.text()); }
 
-// A dense copy of any strides; a dense view that nobody else holds would be copied too.
 void require_rows(const Node& node, int input, const View& rows, const View& values) {
   const Node::Output& whole = meets(edge_of(node, input));
   bool fits = rows.rank() == 1 && (rows.dtype() == Dtype::int32 || rows.dtype() == Dtype::int64) &&
@@ -128,7 +132,8 @@ void backward(const Variable& output, View upstream, const BackwardOptions& opti
     throw ShapeError(message("backward: upstream must have the output's shape ", output.shape().text(), ", not ",
                              upstream ? upstream.shape().text() : "be absent"));
   }
-  tape::Pass(options.retain).run(output, Tensor::copy_of(upstream));
+  const Tensor dense = upstream.is_dense() ? Tensor() : Tensor::copy_of(upstream);
+  tape::Pass(options.retain).run(output, dense ? dense.view() : upstream);
 }
 
 void backward(const Variable& loss, const BackwardOptions& options) {

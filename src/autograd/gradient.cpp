@@ -103,7 +103,7 @@ void Gradient::add_rows(const View& rows, const View& values, const Shape& shape
 }
 
 MutableView Gradient::open(const Shape& shape, Dtype dtype) {
-  if (!sum_) sum_ = Tensor(shape, dtype);
+  if (!sum_) sum_ = Tensor::uninitialized(shape, dtype);
   state_ = State::dense;
   return sum_;
 }
@@ -111,6 +111,7 @@ MutableView Gradient::open(const Shape& shape, Dtype dtype) {
 Tensor Gradient::take() {
   state_ = State::absent;
   all_zero_ = false;
+  if (borrowed_) return Tensor::copy_of(std::exchange(borrowed_, View()));
   return std::exchange(sum_, Tensor());
 }
 

@@ -11,8 +11,12 @@ namespace qkv::tape {
 // Absent, or a dense array; if only rows were added to it, it knows which, and that all others are 0.
 class Gradient {
  public:
+  Gradient() = default;
+  // Somebody else's memory, dense, that outlives it: to be read, and copied by take.
+  explicit Gradient(const View& borrowed) : state_(State::dense), borrowed_(borrowed) {}
+
   bool present() const { return state_ != State::absent; }
-  View view() const { return present() ? sum_.view() : View(); }
+  View view() const { return !present() ? View() : borrowed_ ? borrowed_ : sum_.view(); }
   MutableView mutable_view() { return present() ? sum_.view() : MutableView(); }
   View rows() const;  // absent unless it knows them
 
@@ -32,6 +36,7 @@ class Gradient {
 
   State state_ = State::absent;
   Tensor sum_;
+  View borrowed_;
   bool all_zero_ = false;           // of a sum that is absent
   std::vector<std::int64_t> rows_;  // rising
 };

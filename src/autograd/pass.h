@@ -17,8 +17,8 @@ class Pass {
  public:
   explicit Pass(bool retain) : retain_(retain) {}
 
-  // From an output on, whose gradient is given.
-  void run(const Variable& output, Tensor upstream);
+  // From an output on, whose gradient is given, dense.
+  void run(const Variable& output, const View& upstream);
 
  private:
   friend class qkv::Backward;

@@ -21,7 +21,8 @@ constexpr std::size_t huge_from = std::size_t{4} << 20;
 // Stands in the 64 bytes before the memory that is handed out and says how to give it back.
 struct Origin {
   void* base;
-  std::size_t mapped;  // bytes to unmap from base; 0: base came from aligned_alloc
+  std::size_t mapped;   // bytes to unmap from base; 0: base came from aligned_alloc
+  std::size_t keep_as;  // bytes that may be kept for the next one; 0: to be freed
 };
 static_assert(sizeof(Origin) <= alignment);
 
@@ -29,12 +30,12 @@ Origin* origin_of(void* memory) { return reinterpret_cast<Origin*>(static_cast<c
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-void* allocate_small(std::size_t bytes) {
+void* allocate_small(std::size_t bytes, bool zeroed) {
   void* base = std::aligned_alloc(alignment, round_up(alignment + bytes, alignment));
   if (base == nullptr) throw std::bad_alloc();
   void* memory = static_cast<char*>(base) + alignment;
-  *origin_of(memory) = {base, 0};
-  std::memset(memory, 0, bytes);
+  *origin_of(memory) = {base, 0, 0};
+  if (zeroed) std::memset(memory, 0, bytes);
   return memory;
 }
 
@@ -46,8 +47,68 @@ void* allocate_huge(std::size_t bytes) {
   const std::size_t address = reinterpret_cast<std::uintptr_t>(base);
   void* memory = static_cast<char*>(base) + (round_up(address + small_page, huge_page) - address);
   madvise(memory, bytes, MADV_HUGEPAGE);  // a wish: a system without huge pages still gives memory
-  *origin_of(memory) = {base, mapped};
+  *origin_of(memory) = {base, mapped, 0};
   return memory;
+}
+
+void give_back(void* memory) {
+  const Origin origin = *origin_of(memory);
+  if (origin.mapped == 0) {
+    std::free(origin.base);
+  } else {
+    munmap(origin.base, origin.mapped);
+  }
+}
+
+// Huge pieces that a thread has freed, for allocate_dirty; no more than a few.
+class Spares {
+ public:
+  static constexpr std::size_t most_pieces = 8, most_bytes = std::size_t{64} << 20;
+
+  ~Spares() {
+    for (std::size_t i = 0; i < count_; ++i) give_back(pieces_[i]);
+    ended = true;
+  }
+
+  // The smallest that is large enough, and not much larger; null if there is none.
+  void* take(std::size_t bytes) {
+    std::size_t best = count_;
+    for (std::size_t i = 0; i < count_; ++i) {
+      const std::size_t size = size_of_piece(i);
+      if (size >= bytes && size <= bytes + bytes / 4 && (best == count_ || size < size_of_piece(best))) best = i;
+    }
+    return best == count_ ? nullptr : remove(best);
+  }
+
+  // The oldest make room.
+  void put(void* memory) {
+    const std::size_t bytes = origin_of(memory)->keep_as;
+    if (bytes > most_bytes) return give_back(memory);
+    while (count_ == most_pieces || bytes_ + bytes > most_bytes) give_back(remove(0));
+    pieces_[count_++] = memory;
+    bytes_ += bytes;
+  }
+
+  static thread_local bool ended;  // what is freed after it goes back to the system
+
+ private:
+  std::size_t size_of_piece(std::size_t i) const { return origin_of(pieces_[i])->keep_as; }
+  void* remove(std::size_t i) {
+    void* memory = pieces_[i];
+    bytes_ -= size_of_piece(i);
+    std::copy(pieces_ + i + 1, pieces_ + count_, pieces_ + i);
+    --count_;
+    return memory;
+  }
+
+  void* pieces_[most_pieces];
+  std::size_t count_ = 0, bytes_ = 0;
+};
+thread_local bool Spares::ended = false;
+
+Spares& spares() {
+  thread_local Spares pieces;
+  return pieces;
 }
 
 // What a thread keeps of the memory of its calls: few pieces, none of them huge.
@@ -106,18 +167,36 @@ Reused::~Reused() {
   free_aligned(memory_);
 }
 
-void* allocate_aligned(std::size_t bytes) {
+namespace {
+
+void require_possible(std::size_t bytes) {
   if (bytes > std::numeric_limits<std::size_t>::max() / 2) throw std::bad_alloc();
-  return bytes < huge_from ? allocate_small(bytes) : allocate_huge(bytes);
+}
+
+}  // namespace
+
+void* allocate_aligned(std::size_t bytes) {
+  require_possible(bytes);
+  return bytes < huge_from ? allocate_small(bytes, true) : allocate_huge(bytes);
+}
+
+void* allocate_dirty(std::size_t bytes) {
+  require_possible(bytes);
+  if (bytes < huge_from) return allocate_small(bytes, false);
+  if (!Spares::ended) {
+    if (void* spare = spares().take(bytes)) return spare;
+  }
+  void* memory = allocate_huge(bytes);
+  origin_of(memory)->keep_as = bytes;
+  return memory;
 }
 
 void free_aligned(void* memory) {
   if (memory == nullptr) return;
-  const Origin origin = *origin_of(memory);
-  if (origin.mapped == 0) {
-    std::free(origin.base);
+  if (origin_of(memory)->keep_as > 0 && !Spares::ended) {
+    spares().put(memory);
   } else {
-    munmap(origin.base, origin.mapped);
+    give_back(memory);
   }
 }
 

@@ -11,6 +11,9 @@ inline constexpr std::size_t alignment = 64;
 // Zeroed memory, aligned to 64 bytes. From 4 MB up it starts at a 2 MB boundary and asks for 2 MB pages.
 // Throws std::bad_alloc. bytes = 0 gives a pointer that may be freed and not read.
 void* allocate_aligned(std::size_t bytes);
+// The same, not zeroed. From 4 MB up it may be memory that this thread freed before: what was got here is kept when it
+// is freed, up to 64 MB a thread, because fresh pages cost as much as writing them twice.
+void* allocate_dirty(std::size_t bytes);
 void free_aligned(void* memory);
 
 // Memory that grows and never shrinks, kept from call to call: one per thread, for what a kernel needs besides its

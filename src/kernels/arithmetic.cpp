@@ -54,11 +54,23 @@ double sum(const T* x, std::ptrdiff_t stride, std::int64_t count) {
 }
 
 template <class T>
-void add_line(double* sums, const T* x, std::ptrdiff_t stride, std::int64_t count) {
-  if (stride == 1) {
-    for (std::int64_t i = 0; i < count; ++i) sums[i] += static_cast<double>(x[i]);
-  } else {
-    for (std::int64_t i = 0; i < count; ++i) sums[i] += static_cast<double>(x[i * stride]);
+void add_lines(const AddLinesArgs<T>& args) {
+  constexpr int group = 8;
+  const std::ptrdiff_t line = args.line_stride;
+  std::int64_t l = 0;
+  if (args.stride == 1) {
+    for (; l + group <= args.lines; l += group) {
+      const T* x = args.x + l * line;
+      for (std::int64_t i = 0; i < args.count; ++i) {
+        const T sum = ((x[i] + x[line + i]) + (x[2 * line + i] + x[3 * line + i])) +
+                      ((x[4 * line + i] + x[5 * line + i]) + (x[6 * line + i] + x[7 * line + i]));
+        args.sums[i] += static_cast<double>(sum);
+      }
+    }
+  }
+  for (; l < args.lines; ++l) {
+    const T* x = args.x + l * line;
+    for (std::int64_t i = 0; i < args.count; ++i) args.sums[i] += static_cast<double>(x[i * args.stride]);
   }
 }
 
@@ -70,7 +82,7 @@ template void scale(float*, std::int64_t, float);
 template void scale(double*, std::int64_t, double);
 template double sum(const float*, std::ptrdiff_t, std::int64_t);
 template double sum(const double*, std::ptrdiff_t, std::int64_t);
-template void add_line(double*, const float*, std::ptrdiff_t, std::int64_t);
-template void add_line(double*, const double*, std::ptrdiff_t, std::int64_t);
+template void add_lines(const AddLinesArgs<float>&);
+template void add_lines(const AddLinesArgs<double>&);
 
 }  // namespace qkv::kernels

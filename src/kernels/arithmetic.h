@@ -36,8 +36,16 @@ void scale(T* x, std::int64_t count, T factor);
 template <class T>
 double sum(const T* x, std::ptrdiff_t stride, std::int64_t count);
 
-// sums[i] += x[i * stride], in double precision.
+// sums[i] += x[l * line_stride + i * stride] over all lines l, in double precision, but for groups of eight lines,
+// which are summed as they are first.
 template <class T>
-void add_line(double* sums, const T* x, std::ptrdiff_t stride, std::int64_t count);
+struct AddLinesArgs {
+  double* sums;
+  const T* x;
+  std::ptrdiff_t line_stride, stride;
+  std::int64_t lines, count;
+};
+template <class T>
+void add_lines(const AddLinesArgs<T>& args);
 
 }  // namespace qkv::kernels

@@ -25,7 +25,8 @@ inline constexpr int block_rows = 24 * tile_rows;
 inline constexpr int block_depth = 256;
 
 template <int rows, class T>
-HWY_INLINE void tile(const GemmArgs<T>& args, int r, const T* panel, T* c, std::ptrdiff_t c_stride) {
+HWY_INLINE void tile(const GemmArgs<T>& args, int r, const T* panel, T* c, std::ptrdiff_t c_stride, const T* added,
+                     std::ptrdiff_t added_stride) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>, width = vectors * L;
   Vec<T> sum[rows][vectors];
@@ -38,8 +39,8 @@ HWY_INLINE void tile(const GemmArgs<T>& args, int r, const T* panel, T* c, std::
   accumulate(args.a + r * args.a_stride, args.a_stride, 1, panel, width, args.depth, sum);
   for (int i = 0; i < rows; ++i) {
     for (int v = 0; v < vectors; ++v) {
-      T* to = c + i * c_stride + v * L;
-      hn::StoreU(args.accumulate ? hn::Add(hn::LoadU(d, to), sum[i][v]) : sum[i][v], d, to);
+      if (added != nullptr) sum[i][v] = hn::Add(hn::LoadU(d, added + i * added_stride + v * L), sum[i][v]);
+      hn::StoreU(sum[i][v], d, c + i * c_stride + v * L);
     }
   }
 }
@@ -49,13 +50,16 @@ template <int rows, class T>
 HWY_INLINE void panel_rows(const GemmArgs<T>& args, int r, const T* panel, int column) {
   constexpr int width = vectors * lanes_of<T>;
   T* c = args.c + r * args.c_stride + column;
+  const T* added = args.added == nullptr ? nullptr : args.added + r * args.added_stride + column;
   const int columns = args.columns - column;
-  if (HWY_LIKELY(columns >= width)) return tile<rows>(args, r, panel, c, args.c_stride);
-  HWY_ALIGN T beside[static_cast<std::size_t>(rows * width)] = {};
-  if (args.accumulate) {
-    for (int i = 0; i < rows; ++i) std::copy_n(c + i * args.c_stride, columns, beside + i * width);
+  if (HWY_LIKELY(columns >= width)) {
+    return tile<rows>(args, r, panel, c, args.c_stride, added, args.added_stride);
   }
-  tile<rows>(args, r, panel, beside, width);
+  HWY_ALIGN T beside[static_cast<std::size_t>(rows * width)] = {};
+  if (added != nullptr) {
+    for (int i = 0; i < rows; ++i) std::copy_n(added + i * args.added_stride, columns, beside + i * width);
+  }
+  tile<rows>(args, r, panel, beside, width, beside, width);
   for (int i = 0; i < rows; ++i) std::copy_n(beside + i * width, columns, c + i * args.c_stride);
 }
 
@@ -97,6 +101,56 @@ HWY_INLINE void pack_panels(const PackArgs<T>& args, int column, T* target) {
   }
 }
 
+// Squares of 16 bytes a side are transposed in registers. Columns come in runs of a cache line, and lines one after the
+// other within a run: so each line of the source is read once, and few lines of the target are written at a time.
+template <class T>
+void transpose(const TransposeArgs<T>& args) {
+  int run = 0;
+#if HWY_TARGET != HWY_SCALAR
+  constexpr int side = 16 / static_cast<int>(sizeof(T)), run_columns = 64 / static_cast<int>(sizeof(T));
+  const hn::FixedTag<T, side> d;
+  const hn::RepartitionToWide<hn::RebindToUnsigned<hn::FixedTag<float, 4>>> pairs;
+  for (; run + run_columns <= args.columns; run += run_columns) {
+    int line = 0;
+    for (; line + side <= args.lines; line += side) {
+      const T* source = args.source + line * args.source_stride + run;
+      T* target = args.target + run * args.target_stride + line;
+      for (int c = 0; c < run_columns; c += side, source += side, target += side * args.target_stride) {
+        if constexpr (side == 4) {
+          const auto a = hn::LoadU(d, source), b = hn::LoadU(d, source + args.source_stride);
+          const auto e = hn::LoadU(d, source + 2 * args.source_stride),
+                     f = hn::LoadU(d, source + 3 * args.source_stride);
+          const auto ab = hn::BitCast(pairs, hn::InterleaveLower(d, a, b));
+          const auto ef = hn::BitCast(pairs, hn::InterleaveLower(d, e, f));
+          const auto ab_upper = hn::BitCast(pairs, hn::InterleaveUpper(d, a, b));
+          const auto ef_upper = hn::BitCast(pairs, hn::InterleaveUpper(d, e, f));
+          hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, ab, ef)), d, target);
+          hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, ab, ef)), d, target + args.target_stride);
+          hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, ab_upper, ef_upper)), d,
+                     target + 2 * args.target_stride);
+          hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, ab_upper, ef_upper)), d,
+                     target + 3 * args.target_stride);
+        } else {
+          const auto a = hn::LoadU(d, source), b = hn::LoadU(d, source + args.source_stride);
+          hn::StoreU(hn::InterleaveLower(d, a, b), d, target);
+          hn::StoreU(hn::InterleaveUpper(d, a, b), d, target + args.target_stride);
+        }
+      }
+    }
+    for (; line < args.lines; ++line) {
+      for (int c = run; c < run + run_columns; ++c) {
+        args.target[c * args.target_stride + line] = args.source[line * args.source_stride + c];
+      }
+    }
+  }
+#endif
+  for (; run < args.columns; ++run) {
+    for (int line = 0; line < args.lines; ++line) {
+      args.target[run * args.target_stride + line] = args.source[line * args.source_stride + run];
+    }
+  }
+}
+
 // Several panels at once where that is possible; one element after the other for columns that lie apart or are too few.
 template <class T>
 void pack(const PackArgs<T>& args) {
@@ -109,6 +163,10 @@ void pack(const PackArgs<T>& args) {
     }
     for (; column + width <= args.columns; column += width, target += args.panel_stride) {
       pack_panels<1>(args, column, target);
+    }
+  } else if (args.row_step == 1) {
+    for (; column + width <= args.columns; column += width, target += args.panel_stride) {
+      transpose<T>({args.b + column * args.column_step, args.column_step, width, args.depth, target, width});
     }
   }
   for (; column < args.columns; column += width, target += args.panel_stride) {
@@ -123,7 +181,8 @@ void pack(const PackArgs<T>& args) {
 }
 
 template <class T>
-constexpr GemmKernels<T> gemm_table = {vectors* lanes_of<T>, block_rows, block_depth, multiply<T>, pack<T>};
+constexpr GemmKernels<T> gemm_table = {vectors* lanes_of<T>, block_rows, block_depth,
+                                       multiply<T>,          pack<T>,    transpose<T>};
 
 }  // namespace
 }  // namespace qkv::kernels::HWY_NAMESPACE

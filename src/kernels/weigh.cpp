@@ -14,6 +14,7 @@
 #include "kernels/block.h"
 #include "kernels/column-inl.h"
 #include "kernels/isa.h"
+#include "kernels/random-inl.h"
 #include "kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -124,17 +125,6 @@ void add_up(const WeighArgs<T>& args) {
   args.entropy != nullptr ? add_up_rows<true>(args) : add_up_rows<false>(args);
 }
 
-// random_bits of base/random.h on vectors, where x is counter * 0x9e3779b9 + the key's lower half.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V random_bits(D d, V x, V upper) {
-  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(d, 0x7feb352du));
-  x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(d, 0x846ca68bu));
-  x = hn::Add(hn::Xor(x, hn::ShiftRight<16>(x)), upper);
-  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(d, 0x21f0aaadu));
-  x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(d, 0x735a2d97u));
-  return hn::Xor(x, hn::ShiftRight<15>(x));
-}
-
 // All bits of a lane set or none, from 32 of them to as many as T has.
 template <class T, class V>
 HWY_INLINE Vec<T> widened(V mask) {
@@ -154,10 +144,9 @@ void drop(const DropArgs<T>& args) {
   const Tag<T> d;
   const hn::Rebind<std::uint32_t, Tag<T>> bits;  // as many lanes
   constexpr int L = lanes_of<T>;
-  constexpr std::uint32_t step = 0x9e3779b9u;
   const Column<T> column(args.lanes);
   const int vectors = column.vectors(args.keys), distance = column.distance;
-  const auto next = hn::Set(bits, step * static_cast<std::uint32_t>(column.keys));
+  const auto next = hn::Set(bits, random_step * static_cast<std::uint32_t>(column.keys));
   for (int row = 0; row < args.lanes; row += column.rows) {
     HWY_ALIGN std::uint32_t starts[L], uppers[L], thresholds[L];
     HWY_ALIGN T factors[L];
@@ -165,7 +154,7 @@ void drop(const DropArgs<T>& args) {
       const int r = row + i % column.rows, key = i / column.rows;
       const bool is_row = r < args.rows;
       const std::uint64_t row_key = is_row ? args.row_keys[r] : 0;
-      starts[i] = static_cast<std::uint32_t>(args.first_key + key) * step + static_cast<std::uint32_t>(row_key);
+      starts[i] = static_cast<std::uint32_t>(args.first_key + key) * random_step + static_cast<std::uint32_t>(row_key);
       uppers[i] = static_cast<std::uint32_t>(row_key >> 32);
       thresholds[i] = is_row ? args.threshold : 0;
       factors[i] = is_row ? args.factor : T(1);

@@ -6,50 +6,19 @@
 
 #include "base/blocks.h"
 #include "ops/check.h"
+#include "ops/lines.h"
 
 namespace qkv {
 namespace {
 
 constexpr std::int64_t block = 1 << 15;  // elements of one task
 
-struct Axis {
-  std::int64_t extent, a, b;
-};
-
-// Axes of both, where neighbours that lie in the memory of both like one axis are one.
-std::vector<Axis> common_axes(const View& a, const View& b) {
-  std::vector<Axis> axes;
-  for (int i = 0; i < a.rank(); ++i) {
-    const Axis next = {a.extent(i), a.stride(i), b.stride(i)};
-    if (next.extent == 1) continue;
-    if (!axes.empty() && axes.back().a == next.extent * next.a && axes.back().b == next.extent * next.b) {
-      axes.back() = {axes.back().extent * next.extent, next.a, next.b};
-    } else {
-      axes.push_back(next);
-    }
-  }
-  if (axes.empty()) axes.push_back({1, 1, 1});
-  return axes;
-}
-
 template <class T>
 void combine(Arithmetic op, const View& a, const View& b, Tensor& result) {
-  const std::vector<Axis> axes = common_axes(a, b);
-  const Axis last = axes.back();
-  for_blocks(result.elements(), block, [&](std::int64_t first, std::int64_t count) {
-    for (std::int64_t i = first; i < first + count;) {
-      const std::int64_t line = std::min(last.extent - i % last.extent, first + count - i);
-      std::int64_t index = i, a_offset = 0, b_offset = 0;
-      for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
-        const std::int64_t at = index % axis->extent;
-        a_offset += at * axis->a;
-        b_offset += at * axis->b;
-        index /= axis->extent;
-      }
-      kernels::combine<T>(
-          {op, a.as<T>() + a_offset, last.a, b.as<T>() + b_offset, last.b, line, result.values<T>().data() + i});
-      i += line;
-    }
+  const CommonLines lines(a, b);
+  T* to = result.values<T>().data();
+  lines.for_each([&](std::int64_t i, std::int64_t at_a, std::int64_t at_b, std::int64_t count) {
+    kernels::combine<T>({op, a.as<T>() + at_a, lines.a_stride(), b.as<T>() + at_b, lines.b_stride(), count, to + i});
   });
 }
 
@@ -78,7 +47,7 @@ View broadcast_to(const View& view, const Shape& shape) {
 }
 
 Tensor combined(Arithmetic op, const View& a, const View& b, const Shape& shape) {
-  Tensor result(shape, a.dtype());
+  Tensor result = Tensor::uninitialized(shape, a.dtype());
   if (result.elements() == 0) return result;
   if (a.dtype() == Dtype::float64) {
     combine<double>(op, broadcast_to(a, shape), broadcast_to(b, shape), result);

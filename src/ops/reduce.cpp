@@ -59,8 +59,11 @@ void sum_chunk(const T* x, const Axes& kept, const Axes& reduced, std::int64_t f
     for (std::int64_t o = first; o < first + count;) {
       const std::int64_t line = std::min(along_kept.extent - o % along_kept.extent, first + count - o);
       const T* line_x = x + kept.offset(o);
-      for (std::int64_t r = from; r < to; ++r) {
-        kernels::add_line(sums + (o - first), line_x + reduced.offset(r), along_kept.stride, line);
+      for (std::int64_t r = from; r < to;) {
+        const std::int64_t lines = std::min(along_reduced.extent - r % along_reduced.extent, to - r);
+        kernels::add_lines<T>(
+            {sums + (o - first), line_x + reduced.offset(r), along_reduced.stride, along_kept.stride, lines, line});
+        r += lines;
       }
       o += line;
     }

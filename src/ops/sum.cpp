@@ -10,38 +10,38 @@
 namespace qkv {
 namespace {
 
-struct Reduction {
+struct Sums {
   AxisFlags axes = {};
   Shape kept;   // with extents of 1 where there was a sum
   Shape shape;  // of the result
   std::int64_t summands = 1;
 };
 
-Reduction check(const char* op, const Variable& x, const SumOptions& options) {
+Sums check(const char* op, const Variable& x, const SumOptions& options) {
   common_dtype(op, {&x});
-  Reduction reduction;
-  if (options.axes.empty()) reduction.axes.fill(true);
+  Sums sums;
+  if (options.axes.empty()) sums.axes.fill(true);
   for (const int axis : options.axes) {
-    bool& flag = reduction.axes[static_cast<std::size_t>(resolve_axis(op, axis, x.shape()))];
+    bool& flag = sums.axes[static_cast<std::size_t>(resolve_axis(op, axis, x.shape()))];
     if (flag) throw ShapeError(message(op, ": axis ", axis, " is named twice, for shape ", x.shape().text()));
     flag = true;
   }
   std::vector<std::int64_t> kept, left;
   for (int axis = 0; axis < x.rank(); ++axis) {
-    const bool reduced = reduction.axes[static_cast<std::size_t>(axis)];
-    if (reduced) reduction.summands *= x.extent(axis);
+    const bool reduced = sums.axes[static_cast<std::size_t>(axis)];
+    if (reduced) sums.summands *= x.extent(axis);
     kept.push_back(reduced ? 1 : x.extent(axis));
     if (!reduced) left.push_back(x.extent(axis));
   }
-  reduction.kept = Shape(kept);
-  reduction.shape = options.keep_axes ? reduction.kept : Shape(left);
-  return reduction;
+  sums.kept = Shape(kept);
+  sums.shape = options.keep_axes ? sums.kept : Shape(left);
+  return sums;
 }
 
 // y = factor sum x. Backward: dx = factor dy, repeated along the axes of the sum. Keeps nothing.
-Variable reduced(const char* op, const Variable& x, const Reduction& reduction, double factor) {
-  Variable y(reduce_sum(x.value(), reduction.axes, reduction.shape, factor));
-  return record(op, y, {x}, [shape = x.shape(), kept = reduction.kept, factor](Backward& back) {
+Variable reduced(const char* op, const Variable& x, const Sums& sums, double factor) {
+  Variable y(reduce_sum(x.value(), sums.axes, sums.shape, factor));
+  return record(op, y, {x}, [shape = x.shape(), kept = sums.kept, factor](Backward& back) {
     const View dy = back.upstream();
     Tensor dx = Tensor::copy_of(broadcast_to(View(dy.data(), dy.dtype(), kept), shape));
     if (factor != 1) scale_in_place(dx, factor);
@@ -54,8 +54,8 @@ Variable reduced(const char* op, const Variable& x, const Reduction& reduction, 
 Variable sum(const Variable& x, const SumOptions& options) { return reduced("sum", x, check("sum", x, options), 1); }
 
 Variable mean(const Variable& x, const SumOptions& options) {
-  const Reduction reduction = check("mean", x, options);
-  return reduced("mean", x, reduction, 1 / static_cast<double>(reduction.summands));
+  const Sums sums = check("mean", x, options);
+  return reduced("mean", x, sums, 1 / static_cast<double>(sums.summands));
 }
 
 }  // namespace qkv

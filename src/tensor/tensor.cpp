@@ -125,13 +125,23 @@ struct Copying {
   }
 };
 
+std::size_t bytes_of(const Shape& shape, Dtype dtype) {
+  return static_cast<std::size_t>(
+      checked_mul(shape.elements(), static_cast<std::int64_t>(size_of(dtype)), "Tensor: the size in bytes"));
+}
+
 }  // namespace
 
 Tensor::Tensor(const Shape& shape, Dtype dtype) {
-  const std::int64_t bytes =
-      checked_mul(shape.elements(), static_cast<std::int64_t>(size_of(dtype)), "Tensor: the size in bytes");
-  memory_.reset(allocate_aligned(static_cast<std::size_t>(bytes)));
+  memory_.reset(allocate_aligned(bytes_of(shape, dtype)));
   view_ = MutableView(memory_.get(), dtype, shape);
+}
+
+Tensor Tensor::uninitialized(const Shape& shape, Dtype dtype) {
+  Tensor tensor;
+  tensor.memory_.reset(allocate_dirty(bytes_of(shape, dtype)));
+  tensor.view_ = MutableView(tensor.memory_.get(), dtype, shape);
+  return tensor;
 }
 
 Tensor Tensor::copy_of(View view) { return copy_of(view, view.dtype()); }
@@ -139,12 +149,23 @@ Tensor Tensor::copy_of(View view) { return copy_of(view, view.dtype()); }
 Tensor Tensor::copy_of(View view, Dtype dtype) {
   if (!view) return {};
   const CopyLine line = line_of(view.dtype(), dtype);  // refuses, even where there is nothing to copy
-  Tensor copy(view.shape(), dtype);
+  Tensor copy = uninitialized(view.shape(), dtype);
   if (view.elements() == 0) return copy;
   const Copying copying{view, line, static_cast<std::ptrdiff_t>(size_of(view.dtype())),
                         static_cast<std::ptrdiff_t>(size_of(dtype))};
   copying.copy(static_cast<const std::byte*>(view.data()), 0, static_cast<std::byte*>(copy.memory_.get()));
   return copy;
+}
+
+Tensor Tensor::reshaped(const Shape& shape) && {
+  if (shape.elements() != elements()) {
+    throw ShapeError(message("Tensor::reshaped: ", this->shape().text(), " has ", elements(), " elements and ",
+                             shape.text(), " has ", shape.elements()));
+  }
+  const MutableView view(memory_.get(), dtype(), shape);
+  Tensor result = std::move(*this);
+  result.view_ = view;
+  return result;
 }
 
 void Tensor::require_dtype(Dtype dtype) const {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -53,6 +54,29 @@ TEST(AllocateAligned, NothingMayBeAllocatedAndFreed) {
 TEST(AllocateAligned, WhatNoMachineHasIsRefused) {
   EXPECT_THROW(allocated(std::numeric_limits<std::size_t>::max()), std::bad_alloc);
   EXPECT_THROW(allocated(std::numeric_limits<std::size_t>::max() / 2), std::bad_alloc);
+}
+
+TEST(AllocateDirty, FreedPiecesAreUsedAgainButNotForMuchLess) {
+  constexpr std::size_t bytes = std::size_t{12} << 20;
+  void* first = allocate_dirty(bytes);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first) % alignment, 0u);
+  free_aligned(first);
+  void* small = allocate_dirty(bytes / 2);
+  EXPECT_NE(small, first);
+  void* second = allocate_dirty(bytes - 100);
+  EXPECT_EQ(second, first);
+  void* third = allocate_dirty(bytes);
+  EXPECT_NE(third, second);
+  for (void* memory : {small, second, third}) free_aligned(memory);
+}
+
+TEST(AllocateDirty, NoMoreThanAFewPiecesAreKept) {
+  std::vector<void*> all;
+  for (int i = 0; i < 40; ++i) all.push_back(allocate_dirty(std::size_t{5} << 20));
+  for (void* memory : all) free_aligned(memory);
+  free_aligned(allocate_dirty(std::size_t{100} << 20));  // too large to keep
+  free_aligned(allocate_dirty(10));
+  free_aligned(allocate_dirty(0));
 }
 
 TEST(Scratch, ItGrowsAndKeepsItsMemoryForSmallerWishes) {

@@ -75,6 +75,50 @@ TEST(Gemm, IsRightBeyondEveryBlock) {
   });
 }
 
+TEST(Gemm, TransposedFactorsHaveTheBitsOfDenseOnes) {
+  on_every_isa([] {
+    for (const Dtype dtype : {Dtype::float32, Dtype::float64}) {
+      for (const std::int64_t M : {1, 3, 15, 16, 17, 150}) {
+        for (const std::int64_t K : {1, 5, 16, 31, 260}) {
+          const std::int64_t N = M + K % 7;
+          const Tensor a = random_tensor({K, M}, 1, dtype), b = random_tensor({N, K}, 2, dtype);
+          const View at = a.view().swapped(0, 1), bt = b.view().swapped(0, 1);
+          EXPECT_TRUE(same_bits(product(at, bt), product(Tensor::copy_of(at), Tensor::copy_of(bt))))
+              << at.shape().text() << " times " << bt.shape().text();
+        }
+      }
+    }
+  });
+}
+
+TEST(Gemm, ABiasIsAddedToEveryRow) {
+  on_every_isa([] {
+    for (const std::int64_t K : {0, 3, 300}) {
+      for (const std::int64_t N : {1, 15, 16, 40}) {
+        const Tensor a = random_tensor({7, K}, 1, Dtype::float64), b = random_tensor({K, N}, 2, Dtype::float64);
+        const Tensor bias = random_tensor({N}, 3, Dtype::float64), plain = product(a, b);
+        Tensor c({7, N}, Dtype::float64);
+        for (const int threads : {1, 2}) {
+          gemm(a, b, c, {.bias = bias, .threads = threads});
+          for (std::int64_t i = 0; i < 7 * N; ++i) {
+            const auto at = static_cast<std::size_t>(i);
+            EXPECT_NEAR(c.values<double>()[at],
+                        plain.values<double>()[at] + bias.values<double>()[static_cast<std::size_t>(i % N)], 1e-13);
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(Gemm, ABiasThatDoesNotFitIsRefused) {
+  const Tensor a({2, 3}), b({3, 4}), bias({4}), narrow({3});
+  Tensor c({2, 4});
+  expect_error<ShapeError>([&] { gemm(a, b, c, {.bias = narrow}); }, {"gemm", "bias", "[4]", "[3]"});
+  expect_error<ShapeError>([&] { gemm(a, b, c, {.bias = Tensor({4}, Dtype::float64)}); }, {"float32", "float64"});
+  expect_error<OptionError>([&] { gemm(a, b, c, {.accumulate = true, .bias = bias}); }, {"gemm", "accumulate"});
+}
+
 // A matrix as the last two axes of an array that is laid out in some way.
 View matrix(const LaidOut& laid) {
   const MutableView x = laid.view();

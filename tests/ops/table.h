@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct OpRow {
   std::function<double(double)> input = {};  // makes an input's element of a normal number; keeps off kinks
   double roundings = 8;  // how far float32 may be off, in roundings of the largest number of a result
 };
+
+inline void PrintTo(const OpRow& row, std::ostream* out) { *out << row.op << " " << row.variant; }
 
 const std::vector<OpRow>& op_table();
 

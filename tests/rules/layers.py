@@ -31,6 +31,7 @@ HEADERS = {
     "merge.h": "attention",
     "npy.h": "io",
     "ops.h": "ops",
+    "optim.h": "optim",
     "plot.h": "plot",
     "prepared.h": "attention",
     "score.h": "attention",

@@ -106,6 +106,27 @@ TEST(Tensor, ConversionsBetweenKindsAreRefusedEvenOfNothing) {
   }
 }
 
+TEST(Tensor, AReshapedOneHasTheSameMemory) {
+  Tensor tensor = Tensor::of<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+  const void* memory = tensor.view().data();
+  const Tensor other = std::move(tensor).reshaped({6});
+  EXPECT_EQ(other.shape(), Shape{6});
+  EXPECT_EQ(other.view().data(), memory);
+  EXPECT_FALSE(tensor);  // NOLINT: what it is after the move is what is tested
+  expect_error<ShapeError>([] { Tensor({2, 3}).reshaped({5}); }, {"reshaped", "[2, 3]", "6", "[5]", "5"});
+}
+
+TEST(Tensor, LargeMemoryThatWasNotZeroedIsUsedAgainAndZerosAreZeros) {
+  const Shape large{3, 1024, 1024};
+  Tensor first = Tensor::uninitialized(large, Dtype::float32);
+  const void* memory = first.view().data();
+  first.values<float>()[5] = 7;
+  first = Tensor();
+  const Tensor zeros(large);
+  EXPECT_EQ(zeros.values<float>()[5], 0);
+  EXPECT_EQ(Tensor::uninitialized(large, Dtype::float32).view().data(), memory);
+}
+
 TEST(Tensor, ElementsOfAnotherDtypeAreRefused) {
   const Tensor tensor({2});
   expect_error<DtypeError>([&] { (void)tensor.values<double>(); },
