@@ -49,11 +49,14 @@ HWY_INLINE void score_key(const Stored* HWY_RESTRICT key, const T* HWY_RESTRICT 
   for (int r = 0; r < rows; ++r) scores[r] = hn::GetLane(hn::SumOfLanes(d, hn::Add(even[r], odd[r])));
 }
 
-// The widths of most heads, as constants: loops over them unroll. 0 stands for all others.
-template <class Run>
+// The widths of most heads, as constants: loops over them unroll. 0 stands for all others, and for all where nobody is
+// in a hurry: in double, and without vectors.
+template <class T, class Run>
 HWY_INLINE void with_width(int width, Run run) {
-  if (width == 64) return run(std::integral_constant<int, 64>());
-  if (width == 128) return run(std::integral_constant<int, 128>());
+  if constexpr (std::is_same_v<T, float> && HWY_TARGET != HWY_SCALAR) {
+    if (width == 64) return run(std::integral_constant<int, 64>());
+    if (width == 128) return run(std::integral_constant<int, 128>());
+  }
   run(std::integral_constant<int, 0>());
 }
 
@@ -77,7 +80,7 @@ HWY_INLINE void score_rows(const ScoreArgs<T>& args) {
 
 template <class T, class Stored>
 void score(const ScoreArgs<T>& args) {
-  with_width(args.depth, [&](auto width) {
+  with_width<T>(args.depth, [&](auto width) {
     switch (args.lanes) {
       case 1:
         return score_rows<1, width, T, Stored>(args);
@@ -222,7 +225,7 @@ void pool(const PoolArgs<T>& args) {
   }
   // The first row meets every value when it comes from memory, and takes them one after the other. The other rows find
   // them in the cache, and take a value of each stream at once.
-  with_width(args.width, [&](auto width) {
+  with_width<T>(args.width, [&](auto width) {
     for (int j = 0; j < std::min(stream_keys, args.keys); ++j) {
       const bool all_streams = j + (streams - 1) * stream_keys < args.keys;
 #pragma GCC unroll 1

@@ -31,7 +31,7 @@ inline constexpr int max_vectors = 2;
 inline constexpr int block_keys = 192;
 inline constexpr int pool_rows = 2;
 template <int vectors>
-inline constexpr int score_keys = 4;
+inline constexpr int score_keys = 2;
 #endif
 inline constexpr int pool_vectors = 2;
 template <class T>

@@ -55,7 +55,7 @@ void score_panel(const ScoreArgs<T>& args) {
   for (int v = 0; v < vectors; ++v) {
     highest[v] = then == Then::nothing ? hn::Zero(d) : hn::Load(d, args.row_max + v * L);
   }
-  constexpr bool every_height = std::is_same_v<T, float> && then != Then::add_and_raise_max;
+  constexpr bool every_height = std::is_same_v<T, float> && then != Then::add_and_raise_max && HWY_TARGET != HWY_SCALAR;
   for_each_score_tile<vectors, every_height>(
       args.first, args.last, [&]<int keys>(int j) { score_tile<keys, vectors, then>(args, j, highest); });
   if constexpr (then != Then::nothing) {

@@ -23,7 +23,11 @@ HWY_INLINE void accumulate(const T* HWY_RESTRICT a, std::ptrdiff_t a_row, std::p
                            const T* HWY_RESTRICT b, std::ptrdiff_t b_step, int depth, Vec<T> (&sum)[rows][vectors]) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
+#if HWY_TARGET == HWY_SCALAR  // small code; nobody is in a hurry without vectors
+#pragma GCC unroll 1
+#else
 #pragma GCC unroll 4
+#endif
   for (int k = 0; k < depth; ++k) {
 #if HWY_TARGET == HWY_SCALAR
     // g++ 12 would make vectors of the scalars of several k, and read a row behind the last one on the way.
