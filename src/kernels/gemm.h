@@ -33,6 +33,16 @@ struct PackArgs {
   std::ptrdiff_t panel_stride;
 };
 
+// to[c][r] = from[r][c]
+template <class T>
+struct TransposeArgs {
+  const T* from;  // [rows][from_stride]
+  std::ptrdiff_t from_stride;
+  int rows, columns;
+  T* to;  // [columns][to_stride]
+  std::ptrdiff_t to_stride;
+};
+
 template <class T>
 struct GemmKernels {
   int panel;        // columns of a packed panel
@@ -40,6 +50,7 @@ struct GemmKernels {
   int block_depth;  // depth of a panel that stays in the first-level cache
   void (*multiply)(const GemmArgs<T>&);
   void (*pack)(const PackArgs<T>&);
+  void (*transpose)(const TransposeArgs<T>&);
 };
 template <class T>
 const GemmKernels<T>& gemm_kernels(Isa isa);

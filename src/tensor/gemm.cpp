@@ -88,9 +88,13 @@ struct Region {
 
 // Rows of a, `depth` elements each, side by side.
 template <class T>
-void copy_rows(const View& a, std::int64_t row, std::int64_t rows, std::int64_t k, std::int64_t depth, T* target) {
-  for (std::int64_t r = 0; r < rows; ++r, target += depth) {
-    const T* from = a.as<T>() + (row + r) * a.stride(0) + k * a.stride(1);
+void copy_rows(const View& a, std::int64_t row, std::int64_t rows, std::int64_t k, std::int64_t depth,
+               const kernels::GemmKernels<T>& kernels, T* target) {
+  const T* from = a.as<T>() + row * a.stride(0) + k * a.stride(1);
+  if (a.stride(0) == 1 && a.stride(1) != 1) {
+    return kernels.transpose({from, a.stride(1), static_cast<int>(depth), static_cast<int>(rows), target, depth});
+  }
+  for (std::int64_t r = 0; r < rows; ++r, from += a.stride(0), target += depth) {
     if (a.stride(1) == 1) {
       std::copy_n(from, depth, target);
     } else {
@@ -118,7 +122,7 @@ void multiply_region(const View& a, const Second<T>& b, const MutableView& c, co
     }
     for (std::int64_t i = 0; i < region.rows; i += kernels.block_rows) {
       const std::int64_t rows = std::min<std::int64_t>(kernels.block_rows, region.rows - i);
-      copy_rows(a, region.row + i, rows, k, depth, block);
+      copy_rows(a, region.row + i, rows, k, depth, kernels, block);
       kernels.multiply({block, depth, static_cast<int>(rows), strip, depth * kernels.panel,
                         static_cast<int>(region.columns), static_cast<int>(depth),
                         c.as<T>() + (region.row + i) * c.stride(0) + region.column, c.stride(0), k > 0 || accumulate});
