@@ -11,6 +11,7 @@ namespace qkv {
 
 struct GemmOptions {
   bool accumulate = false;  // c += a b instead of c = a b
+  View bias = {};           // [N], dense: added to every row; not with accumulate
   int threads = 0;          // at most so many; 0 is what thread_count() says
 };
 
@@ -21,7 +22,8 @@ struct GemmOptions {
 //   c  [M, N]    last axis dense; overlaps neither a nor b
 //
 // All float32 or all float64. Every element sums over K in one order, whatever M, N, the packing or the number of
-// threads, so a row's result does not depend on the rows beside it. K = 0 gives zeros. Throws ShapeError, DtypeError.
+// threads, so a row's result does not depend on the rows beside it. K = 0 gives zeros. Throws ShapeError, DtypeError,
+// OptionError.
 QKV_API void gemm(View a, View b, MutableView c, const GemmOptions& options = {});
 
 // The second factor, packed once; it owns its copy. Packed for the instruction set in use when it was made, which its

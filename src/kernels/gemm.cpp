@@ -23,20 +23,10 @@ inline constexpr int tile_rows = 6;
 #endif
 inline constexpr int block_rows = 24 * tile_rows;
 inline constexpr int block_depth = 256;
-inline constexpr int cache_line = 64;  // bytes
-
-// The panel after this one, fetched into the second-level cache while this one is multiplied, a few cache lines every
-// few steps of depth: panels come from the third-level cache as a rule, and few rows do not wait for them (5 points of
-// the peak with 144 rows, 8 with 64; all lines of a tile at once bring half of that).
-struct Ahead {
-  static constexpr int depth = 16, lines = 2;  // so many lines every so many steps; 1 and 4 are slower
-
-  const char* first;  // what the tile's share begins with
-  int times;          // how often the tile fetches
-};
 
 template <int rows, class T>
-HWY_INLINE void tile(const GemmArgs<T>& args, int r, const T* panel, Ahead ahead, T* c, std::ptrdiff_t c_stride) {
+HWY_INLINE void tile(const GemmArgs<T>& args, int r, const T* panel, T* c, std::ptrdiff_t c_stride, const T* added,
+                     std::ptrdiff_t added_stride) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>, width = vectors * L;
   Vec<T> sum[rows][vectors];
@@ -46,61 +36,51 @@ HWY_INLINE void tile(const GemmArgs<T>& args, int r, const T* panel, Ahead ahead
     __builtin_prefetch(c + i * c_stride, 1);
     __builtin_prefetch(c + i * c_stride + width - 1, 1);
   }
-  const T* a = args.a + r * args.a_stride;
-  for (int k = 0; k < args.depth / Ahead::depth; ++k, a += Ahead::depth, panel += Ahead::depth * width) {
-    if (k < ahead.times) {
-      for (int i = 0; i < Ahead::lines; ++i, ahead.first += cache_line) __builtin_prefetch(ahead.first, 0, 2);
-    }
-    accumulate(a, args.a_stride, 1, panel, width, Ahead::depth, sum);
-  }
-  accumulate(a, args.a_stride, 1, panel, width, args.depth % Ahead::depth, sum);
+  accumulate(args.a + r * args.a_stride, args.a_stride, 1, panel, width, args.depth, sum);
   for (int i = 0; i < rows; ++i) {
     for (int v = 0; v < vectors; ++v) {
-      T* to = c + i * c_stride + v * L;
-      hn::StoreU(args.accumulate ? hn::Add(hn::LoadU(d, to), sum[i][v]) : sum[i][v], d, to);
+      if (added != nullptr) sum[i][v] = hn::Add(hn::LoadU(d, added + i * added_stride + v * L), sum[i][v]);
+      hn::StoreU(sum[i][v], d, c + i * c_stride + v * L);
     }
   }
 }
 
 // Some rows of one panel's columns, into c or, for a panel that reaches beyond the last column, through a tile beside.
 template <int rows, class T>
-HWY_INLINE void panel_rows(const GemmArgs<T>& args, int r, const T* panel, int times_ahead, int column) {
+HWY_INLINE void panel_rows(const GemmArgs<T>& args, int r, const T* panel, int column) {
   constexpr int width = vectors * lanes_of<T>;
   T* c = args.c + r * args.c_stride + column;
+  const T* added = args.added == nullptr ? nullptr : args.added + r * args.added_stride + column;
   const int columns = args.columns - column;
-  // A hint: behind the last panel it may point anywhere.
-  const Ahead ahead = {reinterpret_cast<const char*>(panel + args.panel_stride) +
-                           r / tile_rows * times_ahead * (Ahead::lines * cache_line),
-                       times_ahead};
-  if (HWY_LIKELY(columns >= width)) return tile<rows>(args, r, panel, ahead, c, args.c_stride);
-  HWY_ALIGN T beside[static_cast<std::size_t>(rows * width)] = {};
-  if (args.accumulate) {
-    for (int i = 0; i < rows; ++i) std::copy_n(c + i * args.c_stride, columns, beside + i * width);
+  if (HWY_LIKELY(columns >= width)) {
+    return tile<rows>(args, r, panel, c, args.c_stride, added, args.added_stride);
   }
-  tile<rows>(args, r, panel, ahead, beside, width);
+  HWY_ALIGN T beside[static_cast<std::size_t>(rows * width)] = {};
+  if (added != nullptr) {
+    for (int i = 0; i < rows; ++i) std::copy_n(added + i * args.added_stride, columns, beside + i * width);
+  }
+  tile<rows>(args, r, panel, beside, width, beside, width);
   for (int i = 0; i < rows; ++i) std::copy_n(beside + i * width, columns, c + i * args.c_stride);
 }
 
 template <class T>
 void multiply(const GemmArgs<T>& args) {
   constexpr int width = vectors * lanes_of<T>;
-  const int lines = args.depth * width * static_cast<int>(sizeof(T)) / cache_line;
-  const int times_ahead = lines * tile_rows / (args.rows * Ahead::lines) + 1;
   const T* panel = args.b;
   for (int column = 0; column < args.columns; column += width, panel += args.panel_stride) {
     int r = 0;
-    for (; r + tile_rows <= args.rows; r += tile_rows) panel_rows<tile_rows>(args, r, panel, times_ahead, column);
+    for (; r + tile_rows <= args.rows; r += tile_rows) panel_rows<tile_rows>(args, r, panel, column);
     if constexpr (tile_rows > 4) {
       if (r + 4 <= args.rows) {
-        panel_rows<4>(args, r, panel, times_ahead, column);
+        panel_rows<4>(args, r, panel, column);
         r += 4;
       }
     }
     if (r + 2 <= args.rows) {
-      panel_rows<2>(args, r, panel, times_ahead, column);
+      panel_rows<2>(args, r, panel, column);
       r += 2;
     }
-    if (r < args.rows) panel_rows<1>(args, r, panel, times_ahead, column);
+    if (r < args.rows) panel_rows<1>(args, r, panel, column);
   }
 }
 
@@ -121,58 +101,57 @@ HWY_INLINE void pack_panels(const PackArgs<T>& args, int column, T* target) {
   }
 }
 
-// A square of 16 bytes across, transposed in registers.
-template <class T>
-HWY_INLINE void transpose_square(const T* from, [[maybe_unused]] std::ptrdiff_t from_stride, T* to,
-                                 [[maybe_unused]] std::ptrdiff_t to_stride) {
-#if HWY_TARGET == HWY_SCALAR
-  to[0] = from[0];
-#else
-  const hn::FixedTag<T, 16 / sizeof(T)> d;
-  if constexpr (sizeof(T) == 4) {
-    const auto a = hn::LoadU(d, from), b = hn::LoadU(d, from + from_stride);
-    const auto c = hn::LoadU(d, from + 2 * from_stride), e = hn::LoadU(d, from + 3 * from_stride);
-    const auto ac = hn::InterleaveLower(d, a, c), be = hn::InterleaveLower(d, b, e);
-    const auto ac2 = hn::InterleaveUpper(d, a, c), be2 = hn::InterleaveUpper(d, b, e);
-    hn::StoreU(hn::InterleaveLower(d, ac, be), d, to);
-    hn::StoreU(hn::InterleaveUpper(d, ac, be), d, to + to_stride);
-    hn::StoreU(hn::InterleaveLower(d, ac2, be2), d, to + 2 * to_stride);
-    hn::StoreU(hn::InterleaveUpper(d, ac2, be2), d, to + 3 * to_stride);
-  } else {
-    const auto a = hn::LoadU(d, from), b = hn::LoadU(d, from + from_stride);
-    hn::StoreU(hn::InterleaveLower(d, a, b), d, to);
-    hn::StoreU(hn::InterleaveUpper(d, a, b), d, to + to_stride);
-  }
-#endif
-}
-
-// In blocks of whole cache lines on both sides, and squares in them; one element after the other at the edges.
+// Squares of 16 bytes a side are transposed in registers. Columns come in runs of a cache line, and lines one after the
+// other within a run: so each line of the source is read once, and few lines of the target are written at a time.
 template <class T>
 void transpose(const TransposeArgs<T>& args) {
-  constexpr int block = cache_line / sizeof(T), square = HWY_TARGET == HWY_SCALAR ? 1 : 16 / sizeof(T);
-  for (int r = 0; r < args.rows; r += block) {
-    const int rows = std::min(block, args.rows - r), whole_rows = rows / square * square;
-    for (int c = 0; c < args.columns; c += block) {
-      const int columns = std::min(block, args.columns - c), whole_columns = columns / square * square;
-      const T* from = args.from + r * args.from_stride + c;
-      T* to = args.to + c * args.to_stride + r;
-      for (int i = 0; i < whole_rows; i += square) {
-        for (int j = 0; j < whole_columns; j += square) {
-          transpose_square(from + i * args.from_stride + j, args.from_stride, to + j * args.to_stride + i,
-                           args.to_stride);
+  int run = 0;
+#if HWY_TARGET != HWY_SCALAR
+  constexpr int side = 16 / static_cast<int>(sizeof(T)), run_columns = 64 / static_cast<int>(sizeof(T));
+  const hn::FixedTag<T, side> d;
+  const hn::RepartitionToWide<hn::RebindToUnsigned<hn::FixedTag<float, 4>>> pairs;
+  for (; run + run_columns <= args.columns; run += run_columns) {
+    int line = 0;
+    for (; line + side <= args.lines; line += side) {
+      const T* source = args.source + line * args.source_stride + run;
+      T* target = args.target + run * args.target_stride + line;
+      for (int c = 0; c < run_columns; c += side, source += side, target += side * args.target_stride) {
+        if constexpr (side == 4) {
+          const auto a = hn::LoadU(d, source), b = hn::LoadU(d, source + args.source_stride);
+          const auto e = hn::LoadU(d, source + 2 * args.source_stride),
+                     f = hn::LoadU(d, source + 3 * args.source_stride);
+          const auto ab = hn::BitCast(pairs, hn::InterleaveLower(d, a, b));
+          const auto ef = hn::BitCast(pairs, hn::InterleaveLower(d, e, f));
+          const auto ab_upper = hn::BitCast(pairs, hn::InterleaveUpper(d, a, b));
+          const auto ef_upper = hn::BitCast(pairs, hn::InterleaveUpper(d, e, f));
+          hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, ab, ef)), d, target);
+          hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, ab, ef)), d, target + args.target_stride);
+          hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, ab_upper, ef_upper)), d,
+                     target + 2 * args.target_stride);
+          hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, ab_upper, ef_upper)), d,
+                     target + 3 * args.target_stride);
+        } else {
+          const auto a = hn::LoadU(d, source), b = hn::LoadU(d, source + args.source_stride);
+          hn::StoreU(hn::InterleaveLower(d, a, b), d, target);
+          hn::StoreU(hn::InterleaveUpper(d, a, b), d, target + args.target_stride);
         }
       }
-      for (int i = 0; i < rows; ++i) {
-        for (int j = i < whole_rows ? whole_columns : 0; j < columns; ++j) {
-          to[j * args.to_stride + i] = from[i * args.from_stride + j];
-        }
+    }
+    for (; line < args.lines; ++line) {
+      for (int c = run; c < run + run_columns; ++c) {
+        args.target[c * args.target_stride + line] = args.source[line * args.source_stride + c];
       }
+    }
+  }
+#endif
+  for (; run < args.columns; ++run) {
+    for (int line = 0; line < args.lines; ++line) {
+      args.target[run * args.target_stride + line] = args.source[line * args.source_stride + run];
     }
   }
 }
 
-// Several panels at once where columns lie side by side; a panel transposed where rows do; else one element after the
-// other, as for columns that are too few.
+// Several panels at once where that is possible; one element after the other for columns that lie apart or are too few.
 template <class T>
 void pack(const PackArgs<T>& args) {
   constexpr int width = vectors * lanes_of<T>, at_once = 4;

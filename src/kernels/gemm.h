@@ -7,7 +7,8 @@
 
 namespace qkv::kernels {
 
-// c = a b, or c += a b, for a block. Every element sums over depth in rising order, and the sum is added to c.
+// c = a b for a block, plus `added` if that is not null. Every element sums over depth in rising order, and what is
+// added comes last.
 template <class T>
 struct GemmArgs {
   const T* a;  // [rows][a_stride]
@@ -20,7 +21,18 @@ struct GemmArgs {
   int depth;
   T* c;  // [rows][c_stride]
   std::ptrdiff_t c_stride;
-  bool accumulate;
+  const T* added;  // [rows][added_stride]: c itself for c += a b; a row with stride 0 for a bias
+  std::ptrdiff_t added_stride;
+};
+
+// target[j * target_stride + i] = source[i * source_stride + j] for i < lines, j < columns.
+template <class T>
+struct TransposeArgs {
+  const T* source;
+  std::ptrdiff_t source_stride;
+  int lines, columns;
+  T* target;
+  std::ptrdiff_t target_stride;
 };
 
 // b, of any strides, to panels; see GemmArgs.
@@ -31,16 +43,6 @@ struct PackArgs {
   int depth, columns;
   T* target;
   std::ptrdiff_t panel_stride;
-};
-
-// to[c][r] = from[r][c]
-template <class T>
-struct TransposeArgs {
-  const T* from;  // [rows][from_stride]
-  std::ptrdiff_t from_stride;
-  int rows, columns;
-  T* to;  // [columns][to_stride]
-  std::ptrdiff_t to_stride;
 };
 
 template <class T>

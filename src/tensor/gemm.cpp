@@ -52,6 +52,16 @@ Extents check(const View& a, std::int64_t K, std::int64_t N, Dtype b_dtype, cons
   return {a.extent(0), K, N};
 }
 
+void require_bias(const GemmOptions& options, std::int64_t N, Dtype dtype) {
+  const View& bias = options.bias;
+  if (!bias) return;
+  if (bias.rank() != 1 || bias.extent(0) != N || !bias.is_dense() || bias.dtype() != dtype) {
+    throw ShapeError(message("gemm: the bias must be a dense ", name_of(dtype), " ", Shape{N}.text(), ", not ",
+                             name_of(bias.dtype()), " ", bias.shape().text(), bias.is_dense() ? "" : " with gaps"));
+  }
+  if (options.accumulate) throw OptionError("gemm: a bias is for c = a b + bias; it does not go with accumulate");
+}
+
 Scratch& packed_rows() {
   thread_local Scratch scratch;
   return scratch;
@@ -90,11 +100,13 @@ struct Region {
 template <class T>
 void copy_rows(const View& a, std::int64_t row, std::int64_t rows, std::int64_t k, std::int64_t depth,
                const kernels::GemmKernels<T>& kernels, T* target) {
-  const T* from = a.as<T>() + row * a.stride(0) + k * a.stride(1);
-  if (a.stride(0) == 1 && a.stride(1) != 1) {
-    return kernels.transpose({from, a.stride(1), static_cast<int>(depth), static_cast<int>(rows), target, depth});
+  if (a.stride(0) == 1 && a.stride(1) != 1) {  // a transposed matrix
+    kernels.transpose({a.as<T>() + row + k * a.stride(1), a.stride(1), static_cast<int>(depth), static_cast<int>(rows),
+                       target, depth});
+    return;
   }
-  for (std::int64_t r = 0; r < rows; ++r, from += a.stride(0), target += depth) {
+  for (std::int64_t r = 0; r < rows; ++r, target += depth) {
+    const T* from = a.as<T>() + (row + r) * a.stride(0) + k * a.stride(1);
     if (a.stride(1) == 1) {
       std::copy_n(from, depth, target);
     } else {
@@ -107,7 +119,7 @@ void copy_rows(const View& a, std::int64_t row, std::int64_t rows, std::int64_t 
 // one after the other, stay in the second-level one.
 template <class T>
 void multiply_region(const View& a, const Second<T>& b, const MutableView& c, const Extents& e, const Region& region,
-                     bool accumulate, const kernels::GemmKernels<T>& kernels) {
+                     bool accumulate, const T* bias, const kernels::GemmKernels<T>& kernels) {
   const auto bytes = [](std::int64_t count) { return sizeof(T) * static_cast<std::size_t>(count); };
   T* block = static_cast<T*>(packed_rows().get(bytes(std::int64_t{kernels.block_rows} * kernels.block_depth)));
   for (std::int64_t k = 0; k < e.K; k += kernels.block_depth) {
@@ -123,9 +135,14 @@ void multiply_region(const View& a, const Second<T>& b, const MutableView& c, co
     for (std::int64_t i = 0; i < region.rows; i += kernels.block_rows) {
       const std::int64_t rows = std::min<std::int64_t>(kernels.block_rows, region.rows - i);
       copy_rows(a, region.row + i, rows, k, depth, kernels, block);
+      T* to = c.as<T>() + (region.row + i) * c.stride(0) + region.column;
+      const bool is_first = k == 0 && !accumulate;
       kernels.multiply({block, depth, static_cast<int>(rows), strip, depth * kernels.panel,
-                        static_cast<int>(region.columns), static_cast<int>(depth),
-                        c.as<T>() + (region.row + i) * c.stride(0) + region.column, c.stride(0), k > 0 || accumulate});
+                        static_cast<int>(region.columns), static_cast<int>(depth), to, c.stride(0),
+                        !is_first ? to
+                        : bias    ? bias + region.column
+                                  : nullptr,
+                        is_first ? 0 : c.stride(0)});
     }
   }
 }
@@ -134,8 +151,13 @@ template <class T>
 void multiply(const View& a, const Second<T>& b, const MutableView& c, const Extents& e, const GemmOptions& options,
               Isa isa) {
   const auto& kernels = kernels::gemm_kernels<T>(isa);
+  require_bias(options, e.N, c.dtype());
+  const T* bias = options.bias.as<T>();
   if (e.K == 0 && !options.accumulate) {
-    for (std::int64_t i = 0; i < e.M; ++i) std::fill_n(c.as<T>() + i * c.stride(0), e.N, T(0));
+    for (std::int64_t i = 0; i < e.M; ++i) {
+      T* row = c.as<T>() + i * c.stride(0);
+      bias != nullptr ? std::copy_n(bias, e.N, row) : std::fill_n(row, e.N, T(0));
+    }
   }
   const double work = static_cast<double>(e.M) * static_cast<double>(e.N) * static_cast<double>(e.K);
   const int allowed = resolve_threads(options.threads, "gemm");
@@ -149,7 +171,7 @@ void multiply(const View& a, const Second<T>& b, const MutableView& c, const Ext
   parallel_for(across * down, threads, [&](std::int64_t task) {
     const std::int64_t column = task / down * width, row = task % down * strip_rows;
     multiply_region(a, b, c, e, {row, std::min(strip_rows, e.M - row), column, std::min(width, e.N - column)},
-                    options.accumulate, kernels);
+                    options.accumulate, bias, kernels);
   });
 }
 
