@@ -16,6 +16,7 @@
 #include "bench/report.h"
 #include "bench/scores.h"
 #include "bench/statistics.h"
+#include "bench/training.h"
 #include "bench/weighings.h"
 
 namespace qkv::bench {
@@ -25,13 +26,14 @@ struct Entry {
   std::string_view name;
   Bench (*make)(const Options& options);
 };
-constexpr std::array<Entry, 7> entries = {{{"attend", attend_bench},
+constexpr std::array<Entry, 8> entries = {{{"attend", attend_bench},
                                            {"decode", decode_bench},
                                            {"gemm", gemm_bench},
                                            {"scores", scores_bench},
                                            {"weighings", weighings_bench},
                                            {"statistics", statistics_bench},
-                                           {"cache", cache_bench}}};
+                                           {"cache", cache_bench},
+                                           {"backward", backward_bench}}};
 
 std::string text_of(const Options& options) {
   std::string text = options.what.empty() ? "any benchmark" : options.what;
