@@ -2,6 +2,7 @@
 #include <qkv/gemm.h>
 #include <qkv/ops.h>
 
+#include "ops/broadcast.h"
 #include "ops/check.h"
 #include "ops/reduce.h"
 
@@ -16,9 +17,10 @@ Variable linear(const Variable& x, const Variable& W, const Variable& b) {
   if (b && (b.rank() != 1 || b.extent(0) != W.extent(0))) {
     refuse_shapes("linear", "b must be [out], as W [out, in]", {{"W", W.shape()}, {"b", b.shape()}});
   }
-  const Variable rows = dense(x), bias = b ? dense(b) : Variable();
+  const Variable rows = dense(x);
   Tensor y(with_last(leading(x.shape()), W.extent(0)), x.dtype());
-  gemm(as_matrix(rows.value()), W.value().swapped(0, 1), as_matrix(y.view()), {.bias = bias.value()});
+  gemm(as_matrix(rows.value()), W.value().swapped(0, 1), as_matrix(y.view()));
+  if (b) y = combined(Arithmetic::add, y, b.value(), y.shape());
 
   // Backward: dx = dy W, dW = dy^T x, db = the sum of dy's rows. Keeps x and W.
   return record("linear", Variable(std::move(y)), {x, W, b}, [x = rows, W](Backward& back) {
