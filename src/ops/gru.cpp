@@ -102,9 +102,18 @@ struct Direction {
   std::int64_t last_row(std::int64_t place) const { return packed.first(packed.length(place) - 1) + place; }
 };
 
-char* row_of(const MutableView& matrix, std::int64_t row) {
-  return static_cast<char*>(matrix.data()) +
-         row * matrix.stride(0) * static_cast<std::int64_t>(size_of(matrix.dtype()));
+// Rows of a matrix to those of another one; last axes are dense.
+void copy_rows(const View& from, std::int64_t from_row, const MutableView& to, std::int64_t to_row,
+               std::int64_t count = 1) {
+  const std::size_t size = size_of(from.dtype()), bytes = static_cast<std::size_t>(from.extent(1)) * size;
+  if (bytes == 0) return;
+  const auto distance = [&](const View& matrix, std::int64_t row) {
+    return row * matrix.stride(0) * static_cast<std::int64_t>(size);
+  };
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::memcpy(static_cast<char*>(to.data()) + distance(to, to_row + i),
+                static_cast<const char*>(from.data()) + distance(from, from_row + i), bytes);
+  }
 }
 
 // What one layer's direction keeps for its backward pass.
@@ -121,19 +130,18 @@ std::int64_t rows_a_task(std::int64_t H) {
 }
 
 template <class T>
-void forward_gates(const Kept& kept, const View& state, const MutableView& after, std::int64_t row, std::int64_t rows,
+void forward_gates(Kept& kept, const View& state, const MutableView& after, std::int64_t row, std::int64_t rows,
                    std::int64_t next_row, std::int64_t continuing) {
   const std::int64_t H = state.extent(1) / 3;
   const auto& kernels = kernels::gru_kernels<T>(current_isa());
-  const auto at = [&](const Tensor& matrix, std::int64_t r) {
-    return const_cast<T*>(matrix.view().as<T>()) + r * matrix.view().stride(0);
-  };
+  T *gates = kept.gates.values<T>().data(), *hidden = kept.hidden.values<T>().data();
+  T* before = kept.before.values<T>().data();
   for_blocks(rows, rows_a_task(H), [&](std::int64_t first, std::int64_t count) {
     const std::int64_t r = row + first, go_on = std::clamp<std::int64_t>(continuing - first, 0, count);
-    kernels.forward({static_cast<int>(count), static_cast<int>(H), at(kept.gates, r),
-                     state.as<T>() + first * state.stride(0), at(kept.before, r), at(kept.hidden, r),
-                     after.as<T>() + r * after.stride(0), after.stride(0),
-                     go_on > 0 ? at(kept.before, next_row + first) : nullptr, static_cast<int>(go_on)});
+    kernels.forward({static_cast<int>(count), static_cast<int>(H), gates + r * 3 * H,
+                     state.as<T>() + first * state.stride(0), before + r * H, hidden + r * H,
+                     after.as<T>() + r * after.stride(0), after.stride(0), before + (next_row + first) * H,
+                     static_cast<int>(go_on)});
   });
 }
 
@@ -151,9 +159,8 @@ void backward_gates(const Kept& kept, const View& upstream, const MutableView& c
   });
 }
 
-View slice_if(const View& view, int axis, std::int64_t first, std::int64_t count) {
-  return view ? view.slice(axis, first, count) : View();
-}
+// The states [B, H] of one layer and direction, of [layers D, B, H], dense or absent.
+View states_of(const View& all, std::int64_t at) { return all ? as_matrix(all.slice(0, at, 1)) : View(); }
 
 // One direction of one layer: states go to `after` [rows, H], the last ones to `last` [B, H]. h0 [B, H], dense or
 // absent.
@@ -162,21 +169,14 @@ Kept forward_direction(const Direction& direction, const View& input, const GruW
   const PackedSteps& packed = direction.packed;
   const std::int64_t H = last.extent(1);
   const Dtype dtype = input.dtype();
-  const std::size_t bytes = static_cast<std::size_t>(H) * size_of(dtype);
-  const auto copy_row = [&](const void* from, void* to) {
-    if (bytes > 0) std::memcpy(to, from, bytes);
-  };
   Kept kept = {Tensor(Shape{packed.rows(), 3 * H}, dtype), Tensor(Shape{packed.rows(), H}, dtype),
                Tensor(Shape{packed.rows(), H}, dtype)};
   const Variable b_ih = weights.b_ih ? dense(weights.b_ih) : Variable();
   const Variable b_hh = weights.b_hh ? dense(weights.b_hh) : Variable();
   gemm(input, weights.W_ih.value().swapped(0, 1), kept.gates, {.bias = b_ih.value()});
 
-  const auto h0_row = [&](std::int64_t place) {
-    return static_cast<const char*>(h0.data()) + static_cast<std::size_t>(packed.sequence(place)) * bytes;
-  };
   for (std::int64_t place = 0; h0 && place < packed.sequences(); ++place) {
-    if (packed.length(place) > 0) copy_row(h0_row(place), row_of(kept.before.view(), direction.entry(place)));
+    if (packed.length(place) > 0) copy_rows(h0, packed.sequence(place), kept.before.view(), direction.entry(place));
   }
   const PackedMatrix W_hh(weights.W_hh.value().swapped(0, 1));
   Tensor state(Shape{packed.sequences(), 3 * H}, dtype);
@@ -190,34 +190,29 @@ Kept forward_direction(const Direction& direction, const View& input, const GruW
                                                                              continuing);
   }
   for (std::int64_t place = 0; place < packed.sequences(); ++place) {
-    char* to = row_of(last, packed.sequence(place));
+    const std::int64_t sequence = packed.sequence(place);
     if (packed.length(place) > 0) {
-      copy_row(row_of(after, direction.exit(place)), to);
+      copy_rows(after, direction.exit(place), last, sequence);
     } else if (h0) {
-      copy_row(h0_row(place), to);
+      copy_rows(h0, sequence, last, sequence);
     }
   }
   return kept;
 }
 
 // Rows of W_hh in the order of the slopes, n first.
-PackedMatrix packed_for_slopes(const View& W_hh) {
+PackedMatrix packed_for_slopes(const Variable& W_hh) {
   const std::int64_t H = W_hh.extent(1);
-  const Tensor dense = Tensor::copy_of(W_hh);
+  const Variable rows = dense(W_hh);
   Tensor turned(W_hh.shape(), W_hh.dtype());
-  const std::size_t part = static_cast<std::size_t>(H * H) * size_of(W_hh.dtype());
-  if (part > 0) {
-    const auto* from = static_cast<const char*>(dense.view().data());
-    auto* to = static_cast<char*>(turned.view().data());
-    std::memcpy(to, from + 2 * part, part);
-    std::memcpy(to + part, from, 2 * part);
-  }
+  copy_rows(rows.value(), 2 * H, turned.view(), 0, H);
+  copy_rows(rows.value(), 0, turned.view(), H, 2 * H);
   return PackedMatrix(turned);
 }
 
 // Back through the steps: `carry` [sequences, H], by place, holds the gradient by the last states on entry and by h0 on
 // return, unless that is not needed. Returns the slopes [rows, 4 H] of the gates: ds_n, r, z, di_n.
-Tensor backward_direction(const Direction& direction, const Kept& kept, const View& W_hh, const View& upstream,
+Tensor backward_direction(const Direction& direction, const Kept& kept, const Variable& W_hh, const View& upstream,
                           Tensor& carry, bool needs_h0) {
   const PackedSteps& packed = direction.packed;
   const std::int64_t H = carry.shape()[1];
@@ -264,13 +259,9 @@ void add_biases(Backward& back, int b_ih, int b_hh, const View& slopes) {
   if (back.needs(b_ih)) back.add(b_ih, Tensor::copy_of(sums.view().slice(0, H, 3 * H)));
   if (back.needs(b_hh)) {
     Tensor db(Shape{3 * H}, slopes.dtype());
-    const std::size_t part = static_cast<std::size_t>(H) * size_of(slopes.dtype());
-    const auto* from = static_cast<const char*>(sums.view().data());
-    auto* to = static_cast<char*>(db.view().data());
-    if (part > 0) {
-      std::memcpy(to, from + part, 2 * part);
-      std::memcpy(to + 2 * part, from, part);
-    }
+    const View by_gate = sums.view().split(0, 4);
+    copy_rows(by_gate, 1, db.view().split(0, 3), 0, 2);
+    copy_rows(by_gate, 0, db.view().split(0, 3), 2);
     back.add(b_hh, std::move(db));
   }
 }
@@ -325,10 +316,10 @@ struct BackwardThroughTime {
       const std::int64_t at = layer * e.directions + d;
       const auto set = static_cast<std::size_t>(at);
       const Direction direction = {packed, d == 1};
-      Tensor carry = by_place(slice_if(back.upstream(1), 0, at, 1));
+      Tensor carry = by_place(states_of(back.upstream(1), at));
       const Tensor slopes =
-          backward_direction(direction, kept[set], weights[set].W_hh.value(), slice_if(dstates.view(), 1, d * e.H, e.H),
-                             carry, static_cast<bool>(dh0));
+          backward_direction(direction, kept[set], weights[set].W_hh,
+                             dstates ? dstates.view().slice(1, d * e.H, e.H) : View(), carry, static_cast<bool>(dh0));
       const View of_inputs = slopes.view().slice(1, e.H, 3 * e.H);
       const int first = first_input(set);
       if (dinput) gemm(of_inputs, weights[set].W_ih.value(), dinput, {.accumulate = d > 0});
@@ -346,8 +337,7 @@ struct BackwardThroughTime {
       add_biases(back, first + 2, first + 3, slopes);
       if (dh0) {
         for (std::int64_t place = 0; place < e.B; ++place) {
-          std::memcpy(row_of(as_matrix(dh0.view()), at * e.B + packed.sequence(place)), row_of(carry.view(), place),
-                      static_cast<std::size_t>(e.H) * size_of(carry.dtype()));
+          copy_rows(carry, place, as_matrix(dh0.view()), at * e.B + packed.sequence(place));
         }
       }
     }
@@ -355,14 +345,11 @@ struct BackwardThroughTime {
     return dinput;
   }
 
-  // Rows of [1, B, H], dense, in the order of places; zeros where it is absent.
+  // Rows of [B, H] in the order of places; zeros where it is absent.
   Tensor by_place(const View& rows) const {
     Tensor ordered(Shape{e.B, e.H}, x.dtype());
-    const std::size_t bytes = static_cast<std::size_t>(e.H) * size_of(x.dtype());
-    if (!rows || bytes == 0) return ordered;
-    for (std::int64_t place = 0; place < e.B; ++place) {
-      const auto sequence = static_cast<std::size_t>(packed.sequence(place));
-      std::memcpy(row_of(ordered.view(), place), static_cast<const char*>(rows.data()) + sequence * bytes, bytes);
+    for (std::int64_t place = 0; rows && place < e.B; ++place) {
+      copy_rows(rows, packed.sequence(place), ordered.view(), place);
     }
     return ordered;
   }
@@ -391,9 +378,9 @@ GruStates gru(const Variable& x, const std::vector<GruWeights>& weights, const G
     Tensor states(Shape{packed.rows(), e.directions * e.H}, x.dtype());
     for (std::int64_t d = 0; d < e.directions; ++d) {
       const std::int64_t at = layer * e.directions + d;
-      Kept made = forward_direction({packed, d == 1}, input, weights[static_cast<std::size_t>(at)],
-                                    slice_if(h0.value(), 0, at, 1), states.view().slice(1, d * e.H, e.H),
-                                    as_matrix(last.view()).slice(0, at * e.B, e.B));
+      Kept made =
+          forward_direction({packed, d == 1}, input, weights[static_cast<std::size_t>(at)], states_of(h0.value(), at),
+                            states.view().slice(1, d * e.H, e.H), as_matrix(last.view()).slice(0, at * e.B, e.B));
       if (recorded) kept.push_back(std::move(made));
     }
     if (recorded && layer > 0) inputs.push_back(std::move(input));
