@@ -55,7 +55,10 @@ HWY_INLINE void tile(const GemmArgs<T>& args, int r, const T* panel, Ahead ahead
     a += Ahead::depth;
     panel += Ahead::depth * width;
   }
-  accumulate(a, args.a_stride, 1, panel, width, args.depth % Ahead::depth, sum);
+  // One step at a time, for the size of the code: as a rule nothing is left.
+  for (int k = 0; k < args.depth % Ahead::depth; ++k) {
+    accumulate(a + k, args.a_stride, 1, panel + k * width, width, 1, sum);
+  }
   for (int i = 0; i < rows; ++i) {
     for (int v = 0; v < vectors; ++v) {
       if (added != nullptr) sum[i][v] = hn::Add(hn::LoadU(d, added + i * added_stride + v * L), sum[i][v]);
@@ -74,15 +77,19 @@ HWY_INLINE void panel_rows(const GemmArgs<T>& args, int r, const T* panel, int t
   // A hint: behind the last panel it may point anywhere.
   const char* next = reinterpret_cast<const char*>(panel + args.panel_stride);
   const Ahead ahead = {next + r / tile_rows * times_ahead * (Ahead::lines * cache_line), times_ahead};
-  if (HWY_LIKELY(columns >= width)) {
-    return tile<rows>(args, r, panel, ahead, c, args.c_stride, added, args.added_stride);
+  const bool is_whole = columns >= width;
+  HWY_ALIGN T beside[static_cast<std::size_t>(rows * width)];
+  if (!is_whole && added != nullptr) {
+    for (int i = 0; i < rows; ++i) {
+      std::fill_n(std::copy_n(added + i * args.added_stride, columns, beside + i * width), width - columns, T(0));
+    }
+    added = beside;
   }
-  HWY_ALIGN T beside[static_cast<std::size_t>(rows * width)] = {};
-  if (added != nullptr) {
-    for (int i = 0; i < rows; ++i) std::copy_n(added + i * args.added_stride, columns, beside + i * width);
+  tile<rows>(args, r, panel, ahead, is_whole ? c : beside, is_whole ? args.c_stride : width, added,
+             is_whole ? args.added_stride : width);
+  if (!is_whole) {
+    for (int i = 0; i < rows; ++i) std::copy_n(beside + i * width, columns, c + i * args.c_stride);
   }
-  tile<rows>(args, r, panel, ahead, beside, width, beside, width);
-  for (int i = 0; i < rows; ++i) std::copy_n(beside + i * width, columns, c + i * args.c_stride);
 }
 
 template <class T>

@@ -45,8 +45,13 @@ struct ForwardRow {
   }
 };
 
-template <int vectors, class T>
-HWY_INLINE void forward_vectors(const ForwardRow<T>& row) {
+// Two vectors of elements at once: the chains of exponentials are long.
+inline constexpr int vectors = 2;
+template <class T>
+inline constexpr int elements = vectors* lanes_of<T>;
+
+template <class T>
+HWY_INLINE void forward_elements(const ForwardRow<T>& row) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
   Vec<T> rz[2 * vectors], n[vectors];
@@ -74,27 +79,32 @@ HWY_INLINE void forward_vectors(const ForwardRow<T>& row) {
   }
 }
 
-// The last elements of a row, fewer than a vector, through memory beside.
+// Memory beside, for the last elements of a row. The same code then computes them, for the size of it.
 template <class T>
-HWY_NOINLINE void forward_rest(const ForwardRow<T>& row, int count) {
-  constexpr int L = lanes_of<T>;
-  HWY_ALIGN T gates[3 * L] = {}, state[3 * L] = {}, before[L] = {}, hidden[L], after[L];
-  for (int g = 0; g < 3; ++g) {
-    std::copy_n(row.gates + g * row.width, count, gates + g * L);
-    std::copy_n(row.state + g * row.width, count, state + g * L);
+struct ForwardRest {
+  static constexpr int width = elements<T>;
+  HWY_ALIGN T gates[3 * width], state[3 * width], before[width], hidden[width], after[width];
+
+  HWY_NOINLINE ForwardRow<T> fetch(const ForwardRow<T>& row, int count) {
+    for (int g = 0; g < 3; ++g) {
+      std::copy_n(row.gates + g * row.width, count, gates + g * width);
+      std::copy_n(row.state + g * row.width, count, state + g * width);
+    }
+    std::copy_n(row.before, count, before);
+    return {gates, state, width, before, hidden, after, nullptr};
   }
-  std::copy_n(row.before, count, before);
-  forward_vectors<1, T>({gates, state, L, before, hidden, after, nullptr});
-  for (int g = 0; g < 3; ++g) std::copy_n(gates + g * L, count, row.gates + g * row.width);
-  std::copy_n(hidden, count, row.hidden);
-  std::copy_n(after, count, row.after);
-  if (row.next != nullptr) std::copy_n(after, count, row.next);
-}
+  HWY_NOINLINE void store(const ForwardRow<T>& row, int count) {
+    for (int g = 0; g < 3; ++g) std::copy_n(gates + g * width, count, row.gates + g * row.width);
+    std::copy_n(hidden, count, row.hidden);
+    std::copy_n(after, count, row.after);
+    if (row.next != nullptr) std::copy_n(after, count, row.next);
+  }
+};
 
 template <class T>
 void forward(const GruForwardArgs<T>& args) {
-  constexpr int L = lanes_of<T>;
   const std::ptrdiff_t width = args.width;
+  ForwardRest<T> rest = {};
   for (int r = 0; r < args.rows; ++r) {
     const ForwardRow<T> row = {args.gates + 3 * r * width,
                                args.state + 3 * r * width,
@@ -103,13 +113,13 @@ void forward(const GruForwardArgs<T>& args) {
                                args.hidden + r * width,
                                args.after + r * args.after_stride,
                                r < args.continuing ? args.next + r * width : nullptr};
-    int i = 0;
-    for (; i + 2 * L <= args.width; i += 2 * L) forward_vectors<2>(row.from(i));
-    if (i + L <= args.width) {
-      forward_vectors<1>(row.from(i));
-      i += L;
+    for (int i = 0; i < args.width; i += elements<T>) {
+      const int count = std::min(elements<T>, args.width - i);
+      const ForwardRow<T> part = row.from(i);
+      const bool is_whole = count == elements<T>;
+      forward_elements(is_whole ? part : rest.fetch(part, count));
+      if (!is_whole) rest.store(part, count);
     }
-    if (i < args.width) forward_rest(row.from(i), args.width - i);
   }
 }
 
@@ -147,23 +157,29 @@ HWY_INLINE void backward_vector(const BackwardRow<T>& row) {
 }
 
 template <class T>
-HWY_NOINLINE void backward_rest(const BackwardRow<T>& row, int count) {
-  constexpr int L = lanes_of<T>;
-  HWY_ALIGN T gates[3 * L] = {}, hidden[L] = {}, before[L] = {}, upstream[L] = {}, carry[L] = {}, slopes[4 * L];
-  for (int g = 0; g < 3; ++g) std::copy_n(row.gates + g * row.width, count, gates + g * L);
-  std::copy_n(row.hidden, count, hidden);
-  std::copy_n(row.before, count, before);
-  if (row.upstream != nullptr) std::copy_n(row.upstream, count, upstream);
-  std::copy_n(row.carry, count, carry);
-  backward_vector<T>({gates, L, hidden, before, upstream, carry, slopes});
-  for (int g = 0; g < 4; ++g) std::copy_n(slopes + g * L, count, row.slopes + g * row.width);
-  std::copy_n(carry, count, row.carry);
-}
+struct BackwardRest {
+  static constexpr int width = lanes_of<T>;
+  HWY_ALIGN T gates[3 * width], hidden[width], before[width], upstream[width], carry[width], slopes[4 * width];
+
+  HWY_NOINLINE BackwardRow<T> fetch(const BackwardRow<T>& row, int count) {
+    for (int g = 0; g < 3; ++g) std::copy_n(row.gates + g * row.width, count, gates + g * width);
+    std::copy_n(row.hidden, count, hidden);
+    std::copy_n(row.before, count, before);
+    std::copy_n(row.carry, count, carry);
+    if (row.upstream != nullptr) std::copy_n(row.upstream, count, upstream);
+    return {gates, width, hidden, before, row.upstream == nullptr ? nullptr : upstream, carry, slopes};
+  }
+  HWY_NOINLINE void store(const BackwardRow<T>& row, int count) {
+    for (int g = 0; g < 4; ++g) std::copy_n(slopes + g * width, count, row.slopes + g * row.width);
+    std::copy_n(carry, count, row.carry);
+  }
+};
 
 template <class T>
 void backward(const GruBackwardArgs<T>& args) {
   constexpr int L = lanes_of<T>;
   const std::ptrdiff_t width = args.width;
+  BackwardRest<T> rest = {};
   for (int r = 0; r < args.rows; ++r) {
     const BackwardRow<T> row = {args.gates + 3 * r * width,
                                 width,
@@ -172,9 +188,12 @@ void backward(const GruBackwardArgs<T>& args) {
                                 args.upstream == nullptr ? nullptr : args.upstream + r * args.upstream_stride,
                                 args.carry + r * width,
                                 args.slopes + 4 * r * width};
-    int i = 0;
-    for (; i + L <= args.width; i += L) backward_vector(row.from(i));
-    if (i < args.width) backward_rest(row.from(i), args.width - i);
+    for (int i = 0; i < args.width; i += L) {
+      const int count = std::min(L, args.width - i);
+      const BackwardRow<T> part = row.from(i);
+      backward_vector(count == L ? part : rest.fetch(part, count));
+      if (count < L) rest.store(part, count);
+    }
   }
 }
 
