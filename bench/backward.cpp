@@ -1,4 +1,4 @@
-// bench/backward.cpp: what the gradients of attention cost, besides the forward pass.
+// bench/backward.cpp: what the gradients of attention cost, besides the forward pass; and training steps of layers.
 #include "bench/backward.h"
 
 #include <array>
@@ -11,6 +11,7 @@
 #include "base/message.h"
 #include "bench/group.h"
 #include "bench/problem.h"
+#include "bench/training.h"
 
 namespace qkv::bench {
 namespace {
@@ -207,6 +208,7 @@ Bench backward_bench(const Options& options) {
     }
   }
   add_group(bench, options, makers);
+  add_training_cases(bench, options);
   return bench;
 }
 

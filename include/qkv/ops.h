@@ -120,4 +120,40 @@ QKV_API Variable cross_entropy(const Variable& logits, View targets, const Cross
 QKV_API Variable linear_cross_entropy(const Variable& x, const Variable& W, const Variable& b, View targets,
                                       const CrossEntropyOptions& options = {});
 
+// A gated recurrent unit over whole sequences, as PyTorch's nn.GRU with batch_first, in several layers and one or both
+// directions (D of them, whose states stand side by side).
+//
+//   r = sigmoid(W_ir x + b_ir + W_hr h + b_hr)        n  = tanh(W_in x + b_in + r (W_hn h + b_hn))
+//   z = sigmoid(W_iz x + b_iz + W_hz h + b_hz)        h' = (1 - z) n + z h
+//
+//   x     [B, T, I]
+//   W_ih  [3 H, I], for r, z and n in turn; [3 H, D H] from the second layer on
+//   W_hh  [3 H, H]
+//   b_ih  [3 H], or absent; b_hh likewise
+//   all   [B, T, D H]          the last layer's state at every step
+//   last  [layers D, B, H]     every layer's and direction's state after its last step
+//
+// A sequence ends at its length, where the other direction begins: what lies beyond is not read and `all` is 0 there.
+// The last state of a sequence without steps is h0. Finished sequences cost nothing, and a sequence's states do not
+// depend on what else is in the batch. Also throws OptionError.
+struct GruWeights {  // of one layer and direction
+  Variable W_ih, W_hh, b_ih = {}, b_hh = {};
+};
+struct GruOptions {
+  bool both_directions = false;
+  Variable h0 = {};   // [layers D, B, H]; zeros if absent
+  View lengths = {};  // [B], int32 or int64, each in 0 .. T; all T if absent
+  // Dropout of the states that go from layer to layer, as `dropout` does; which ones is a function of the seed, the
+  // layer, and the places of sequence, step and element.
+  double dropout = 0;
+  bool training = false;
+  std::optional<std::uint64_t> seed = {};
+};
+struct GruStates {
+  Variable all, last;
+};
+// The weights of the first layer's forward direction, of its backward direction if there is one, of the second layer's
+// forward direction, and so on.
+QKV_API GruStates gru(const Variable& x, const std::vector<GruWeights>& weights, const GruOptions& options = {});
+
 }  // namespace qkv

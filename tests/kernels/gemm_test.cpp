@@ -150,6 +150,46 @@ TEST(Gemm, TakesTransposedAndBroadcastFactors) {
   });
 }
 
+// Transposed factors are packed by squares and blocks of their own; the numbers are the same.
+TEST(Gemm, GivesTheSameBitsForTransposedFactors) {
+  on_every_isa([] {
+    for (const Dtype dtype : {Dtype::float32, Dtype::float64}) {
+      for (const std::int64_t M : {1, 3, 4, 15, 16, 17, 35, 150}) {
+        for (const std::int64_t K : {1, 2, 5, 16, 18, 33, 259}) {
+          const Tensor a = random_tensor({M, K}, 1, dtype), b = random_tensor({K, M}, 2, dtype);
+          const Tensor a_columns = Tensor::copy_of(a.view().swapped(0, 1)),
+                       b_columns = Tensor::copy_of(b.view().swapped(0, 1));
+          EXPECT_TRUE(same_bits(product(a_columns.view().swapped(0, 1), b_columns.view().swapped(0, 1)), product(a, b)))
+              << a.shape().text();
+        }
+      }
+    }
+  });
+}
+
+TEST(Gemm, AddsABiasToEveryRow) {
+  on_every_isa([] {
+    for (const Dtype dtype : {Dtype::float32, Dtype::float64}) {
+      for (const std::int64_t K : {0, 1, 29, 700}) {
+        const Tensor a = random_tensor({37, K}, 1, dtype), b = random_tensor({K, 41}, 2, dtype),
+                     bias = random_tensor({41}, 3, dtype);
+        Tensor c({37, 41}, dtype), packed({37, 41}, dtype);
+        gemm(a, b, c, {.bias = bias});
+        gemm(a, PackedMatrix(b), packed, {.bias = bias});
+        EXPECT_TRUE(same_bits(packed, c));
+        auto exact = reference::gemm<double>(a, b);
+        auto plain = reference::gemm<float>(a, b);
+        const auto added = reference::elements<double>(bias);
+        for (std::size_t i = 0; i < exact.size(); ++i) {
+          exact[i] += added[i % 41];
+          plain[i] += static_cast<float>(added[i % 41]);
+        }
+        EXPECT_TRUE(is_close(c, {exact, plain, 4 * std::sqrt(static_cast<double>(K + 1))})) << "K = " << K;
+      }
+    }
+  });
+}
+
 TEST(Gemm, WritesRowsWithGapsAndLeavesTheGapsAlone) {
   on_every_isa([] {
     for (const std::int64_t N : {1, 7, 8, 17, 49}) {
@@ -332,6 +372,9 @@ TEST(Gemm, RefusesWhatDoesNotFit) {
   expect_error<ShapeError>([&] { PackedMatrix{View(rank3)}; }, {"[1, 3, 4]"});
   expect_error<DtypeError>([&] { PackedMatrix{View(halves)}; }, {"float16"});
   expect_error<OptionError>([&] { gemm(a, right, c, {.threads = -1}); }, {"gemm", "-1"});
+  expect_error<ShapeError>([&] { gemm(a, right, c, {.bias = Tensor({5})}); }, {"gemm", "bias", "[6]", "[5]"});
+  expect_error<OptionError>([&] { gemm(a, right, c, {.accumulate = true, .bias = Tensor({6})}); },
+                            {"gemm", "bias", "accumulate"});
 }
 
 }  // namespace

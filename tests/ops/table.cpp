@@ -48,6 +48,56 @@ const std::vector<OpRow>& op_table() {
        .shapes = {{5}, {3, 5}},
        .empty = {{{0}, {3, 0}}},
        .large = {{300, 65}, {130, 65}}},
+      // Inputs of gru are small enough that its gates are not all open or shut.
+      {.op = "gru",
+       .variant = "all and last states",
+       .call =
+           [](const Inputs& x) {
+             const GruStates states = gru(x[0], {{x[1], x[2], x[3], x[4]}}, {.h0 = x[5]});
+             return mean(states.all, {.axes = {1}}) + states.last;
+           },
+       .shapes = {{2, 3, 4}, {9, 4}, {9, 3}, {9}, {9}, {1, 2, 3}},
+       .empty = {{{0, 3, 4}, {9, 4}, {9, 3}, {9}, {9}, {1, 0, 3}},
+                 {{2, 3, 0}, {9, 0}, {9, 3}, {9}, {9}, {1, 2, 3}},
+                 {{2, 3, 4}, {0, 4}, {0, 0}, {0}, {0}, {1, 2, 0}}},
+       .large = {{40, 5, 33}, {195, 33}, {195, 65}, {195}, {195}, {1, 40, 65}},
+       .input = [](double x) { return 0.25 * x; },
+       .roundings = 64},
+      {.op = "gru",
+       .variant = "two layers in both directions with lengths",
+       .call =
+           [](const Inputs& x) {
+             const std::vector<std::int64_t> lengths = {2, 4, 1, 0, 3};
+             std::vector<GruWeights> weights;
+             for (std::size_t i = 2; i < x.size(); i += 3) weights.push_back({x[i], x[i + 1], {}, x[i + 2]});
+             const View some = View(lengths, {5}).slice(0, 0, x[0].extent(0));
+             return gru(x[0], weights, {.both_directions = true, .h0 = x[1], .lengths = some}).all;
+           },
+       .shapes =
+           {{5, 4, 3}, {4, 5, 2}, {6, 3}, {6, 2}, {6}, {6, 3}, {6, 2}, {6}, {6, 4}, {6, 2}, {6}, {6, 4}, {6, 2}, {6}},
+       .empty =
+           {{{0, 4, 3}, {4, 0, 2}, {6, 3}, {6, 2}, {6}, {6, 3}, {6, 2}, {6}, {6, 4}, {6, 2}, {6}, {6, 4}, {6, 2}, {6}}},
+       .input = [](double x) { return 0.25 * x; },
+       .roundings = 64},
+      {.op = "gru",
+       .variant = "the last states of no steps",
+       .call =
+           [](const Inputs& x) {
+             return gru(x[0], {{x[1], x[2]}}, {.h0 = x[3]}).last;
+           },
+       .shapes = {{2, 0, 4}, {9, 4}, {9, 3}, {1, 2, 3}}},
+      {.op = "gru",
+       .variant = "the last states with dropout between layers",
+       .call =
+           [](const Inputs& x) {
+             return gru(x[0], {{x[1], x[2], x[3]}, {x[4], x[5], x[6]}}, {.dropout = 0.3, .training = true, .seed = 5})
+                 .last;
+           },
+       .shapes = {{3, 4, 3}, {15, 3}, {15, 5}, {15}, {15, 5}, {15, 5}, {15}},
+       .empty = {{{0, 4, 3}, {15, 3}, {15, 5}, {15}, {15, 5}, {15, 5}, {15}}},
+       .large = {{40, 5, 33}, {195, 33}, {195, 65}, {195}, {195, 65}, {195, 65}, {195}},
+       .input = [](double x) { return 0.25 * x; },
+       .roundings = 64},
       {.op = "add",
        .variant = "",
        .call = [](const Inputs& x) { return x[0] + x[1]; },
