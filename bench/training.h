@@ -10,7 +10,4 @@ namespace qkv::bench {
 // linear  900 rows, 256 -> 4372: the same
 void add_training_cases(Bench& bench, const Options& options);
 
-// `qkv bench backward`.
-Bench backward_bench(const Options& options);
-
 }  // namespace qkv::bench

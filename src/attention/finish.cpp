@@ -52,9 +52,14 @@ void Finish<T>::write(const PanelResult<T>& result, int p, Mass<T>* mass) {
       if (kind == RowKind::regular) numbers = this->numbers(result, r);
       if (!result.finished) write_out(result.sums + r * result.sum_stride, numbers.factor, row);
     }
+<<<<<<< HEAD
     write_numbers(result, r, kind, numbers);
     if (to.top_weights) write_top(result, r, kind, numbers.factor);
     if (to.chosen) write_chosen(best, kind, row);
+=======
+    write_numbers(result, r, row, kind, numbers);
+    if (to.top_weights) write_top(best, r, row, kind, numbers.factor);
+>>>>>>> w-top
   }
   if (mass != nullptr && !selects) add_mass(result, p, *mass);
 }
@@ -158,17 +163,6 @@ void Finish<T>::find_powers(const PanelResult<T>& result) {
   strategy_.rows->exponentials(powers_.data(), static_cast<std::int64_t>(powers_.size()), T(1), powers_.data());
 }
 
-// The weight of row r's rank-th best score.
-template <class T>
-T Finish<T>::best_weight(T score, int r, std::int64_t rank, T factor) const {
-  const Weighing& weighing = problem_.weighing;
-  if (weighing.family == Family::linear) return score * factor;
-  if (weighing.family == Family::selection) {
-    return rank < weighing.selected ? best_weights_[static_cast<std::size_t>(rank)] * factor : T(0);
-  }
-  return score == -infinity<T> ? T(0) : powers_[static_cast<std::size_t>(r * problem_.want_top + rank)] * factor;
-}
-
 // Pools the values of the best scores, whose weights are best_weights_ times `factor`; of none in a row that is NaN.
 template <class T>
 void Finish<T>::write_selected(const RowBest<T>& best, T factor, const RowOf& row, Mass<T>* mass) {
@@ -217,12 +211,12 @@ T Finish<T>::dropped(const RowOf& row, std::int64_t key) const {
 }
 
 template <class T>
-void Finish<T>::write_numbers(const PanelResult<T>& result, int r, RowKind kind, const RowNumbers& numbers) {
-  const RowOf row = result.row(r);
+void Finish<T>::write_numbers(const PanelResult<T>& result, int r, const RowOf& row, RowKind kind,
+                              const RowNumbers& numbers) {
   const Results& to = results_;
   put<T>(to.lse, row, numbers.lse);
   put<T>(to.entropy, row, numbers.entropy);
-  put<T>(to.effective, row, kind == RowKind::empty ? 0 : std::exp(numbers.entropy));
+  if (to.effective) put<T>(to.effective, row, kind == RowKind::empty ? 0 : std::exp(numbers.entropy));
   if (!to.state) return;
   switch (problem_.state_kind) {
     case PartialState::log_sum:
@@ -247,16 +241,25 @@ void Finish<T>::write_numbers(const PanelResult<T>& result, int r, RowKind kind,
 }
 
 template <class T>
-void Finish<T>::write_top(const PanelResult<T>& result, int r, RowKind kind, T factor) {
-  const RowOf row = result.row(r);
-  const RowBest<T> best = result.best_of(r);
+void Finish<T>::write_top(const RowBest<T>& best, int r, const RowOf& row, RowKind kind, T factor) {
   const bool nan = kind == RowKind::nan || (kind == RowKind::regular && best.is_nan());
   const std::int64_t all = problem_.want_top;
   const std::int64_t count = kind == RowKind::regular && !nan ? std::min<std::int64_t>(*best.count, all) : 0;
   const MutableView &top_weights = results_.top_weights, &top_indices = results_.top_indices;
   T* weights = top_weights.as<T>() + place(top_weights, row);
   const std::int64_t stride = top_weights.stride(3);
-  for (std::int64_t i = 0; i < count; ++i) weights[i * stride] = best_weight(best.scores[i], r, i, factor);
+  if (problem_.weighing.family == Family::exponential) {
+    const T* powers = powers_.data() + r * all;
+    for (std::int64_t i = 0; i < count; ++i) {
+      weights[i * stride] = best.scores[i] == -infinity<T> ? T(0) : powers[i] * factor;
+    }
+  } else if (problem_.weighing.family == Family::linear) {
+    for (std::int64_t i = 0; i < count; ++i) weights[i * stride] = best.scores[i] * factor;
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) {
+      weights[i * stride] = i < problem_.weighing.selected ? best_weights_[static_cast<std::size_t>(i)] * factor : T(0);
+    }
+  }
   for (std::int64_t i = count; i < all; ++i) weights[i * stride] = nan ? quiet_nan<T> : T(0);
   if (!top_indices) return;
   std::int64_t* indices = top_indices.as<std::int64_t>() + place(top_indices, row);

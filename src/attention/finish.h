@@ -69,10 +69,9 @@ class Finish {
   RowNumbers weigh_best(const RowBest<T>& best);
   T dropped(const RowOf& row, std::int64_t key) const;
   void find_powers(const PanelResult<T>& result);
-  T best_weight(T score, int r, std::int64_t rank, T factor) const;
   void write_selected(const RowBest<T>& best, T factor, const RowOf& row, Mass<T>* mass);
-  void write_numbers(const PanelResult<T>& result, int r, RowKind kind, const RowNumbers& numbers);
-  void write_top(const PanelResult<T>& result, int r, RowKind kind, T factor);
+  void write_numbers(const PanelResult<T>& result, int r, const RowOf& row, RowKind kind, const RowNumbers& numbers);
+  void write_top(const RowBest<T>& best, int r, const RowOf& row, RowKind kind, T factor);
   void write_chosen(const RowBest<T>& best, RowKind kind, const RowOf& row) const;
   void add_mass(const PanelResult<T>& result, int p, Mass<T>& mass);
   void write_empty(const RowOf& row, Mass<T>* mass);

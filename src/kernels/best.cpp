@@ -153,7 +153,7 @@ HWY_INLINE void mark(const Slice<T>& slice, Vec<T> thresholds) {
 // it may, when a queue gets long.
 template <class T>
 HWY_INLINE bool line_up(const Slice<T>& slice, bool may_give_up, KeyIndex<T>* lengths) {
-  constexpr int L = lanes_of<T>, long_queue = 32, at_once = 4;
+  constexpr int L = lanes_of<T>, long_queue = 32, at_once = 3;
   const std::ptrdiff_t distance = slice.distance;
   for (int lane = 0; lane < L; ++lane) {
     const T* scores = slice.scores + lane;
