@@ -171,10 +171,4 @@ void add_training_cases(Bench& bench, const Options& options) {
   add_group(bench, options, {{"linear", [&] { return linear_case(options.threads); }}});
 }
 
-Bench backward_bench(const Options& options) {
-  Bench bench{.name = "backward", .limit = Limit::operations, .groups = {}};
-  add_training_cases(bench, options);
-  return bench;
-}
-
 }  // namespace qkv::bench

@@ -52,14 +52,9 @@ void Finish<T>::write(const PanelResult<T>& result, int p, Mass<T>* mass) {
       if (kind == RowKind::regular) numbers = this->numbers(result, r);
       if (!result.finished) write_out(result.sums + r * result.sum_stride, numbers.factor, row);
     }
-<<<<<<< HEAD
-    write_numbers(result, r, kind, numbers);
-    if (to.top_weights) write_top(result, r, kind, numbers.factor);
-    if (to.chosen) write_chosen(best, kind, row);
-=======
     write_numbers(result, r, row, kind, numbers);
     if (to.top_weights) write_top(best, r, row, kind, numbers.factor);
->>>>>>> w-top
+    if (to.chosen) write_chosen(best, kind, row);
   }
   if (mass != nullptr && !selects) add_mass(result, p, *mass);
 }
