@@ -1,12 +1,15 @@
 // bench/backward.cpp: what the gradients of attention cost, besides the forward pass; and training steps of layers.
 #include "bench/backward.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include <qkv/attend_backward.h>
+#include <qkv/attend_op.h>
+#include <qkv/error.h>
 
 #include "base/message.h"
 #include "bench/group.h"
@@ -171,14 +174,21 @@ Case dot_case(bool with_causal, std::int64_t T, std::int64_t D, int threads) {
   return case_of(with_causal ? "causal" : "plain", problem, with_causal ? H * T * (T + 1) / 2 : H * T * T);
 }
 
-Case additive_case(std::int64_t B, std::int64_t Tq, std::int64_t Tk, std::int64_t E, int threads) {
+std::shared_ptr<Backward> additive_problem(std::int64_t B, std::int64_t Tq, std::int64_t Tk, std::int64_t E,
+                                           int threads) {
   constexpr std::int64_t D = 64;
-  const auto problem = make(B, 1, Tq, Tk, D, threads);
+  auto problem = make(B, 1, Tq, Tk, D, threads);
   const float size = 2.0f / std::sqrt(static_cast<float>(D));
   problem->Wq = random_tensor({E, D}, 5, size);
   problem->Wk = random_tensor({E, D}, 6, size);
   problem->w = random_tensor({E}, 7, 2.0f / std::sqrt(static_cast<float>(E)));
   problem->options.score = additive(problem->Wq, problem->Wk, problem->w);
+  return problem;
+}
+
+Case additive_case(std::int64_t B, std::int64_t Tq, std::int64_t Tk, std::int64_t E, int threads) {
+  constexpr std::int64_t D = 64;
+  const auto problem = additive_problem(B, Tq, Tk, E, threads);
   Case made = case_of("additive", problem, B * Tq * Tk);
   made.shape.emplace_back("E", E);
   made.units = made.useful_pairs * E;
@@ -187,7 +197,64 @@ Case additive_case(std::int64_t B, std::int64_t Tq, std::int64_t Tk, std::int64_
   return made;
 }
 
+// The same data on the tape.
+struct Training {
+  std::shared_ptr<Backward> data;
+  AttendVariables x;
+  AttendOptions options;
+
+  explicit Training(const std::shared_ptr<Backward>& from) : data(from), options(from->options) {
+    options.want_backward = false;
+    const auto variable = [](const Tensor& tensor) { return tensor ? parameter(tensor.clone()) : Variable(); };
+    x = {.q = variable(from->q),
+         .k = variable(from->k),
+         .v = variable(from->v),
+         .query_weights = variable(from->Wq),
+         .key_weights = variable(from->Wk),
+         .hidden_weights = variable(from->w)};
+  }
+  void solve() const {
+    for (const Variable& variable : {x.q, x.k, x.v, x.query_weights, x.key_weights, x.hidden_weights}) {
+      if (variable) variable.zero_grad();
+    }
+    backward(attend(x, options).out, data->dout);
+  }
+  std::string check() const {
+    const std::string wrong = data->check();
+    if (!wrong.empty()) return wrong;
+    solve();
+    const auto same = [](const View& a, const Tensor& b) {
+      return std::equal(b.values<float>().begin(), b.values<float>().end(), a.as<float>());
+    };
+    const bool right = same(x.q.grad(), data->dq) && same(x.k.grad(), data->dk) && same(x.v.grad(), data->dv);
+    return right ? "" : "the tape's gradients are not those of attend_backward";
+  }
+};
+
 }  // namespace
+
+Case training_case(std::string_view name, std::int64_t H, std::int64_t T, std::int64_t D, int threads) {
+  const bool is_additive = name == "additive" || name == "additive_forward";
+  if (!is_additive && name != "plain" && name != "causal") {
+    throw OptionError(message("bench: training has no case \"", name, "\""));
+  }
+  const auto data = is_additive ? additive_problem(H, T, 4 * T, D, threads) : make(1, H, T, T, D, threads);
+  if (name == "causal") data->options.mask = causal(top_left());
+  Case made = case_of(std::string(name).c_str(), data, 0);
+  if (name == "additive_forward") {
+    const auto out = std::make_shared<Tensor>(data->q.shape());
+    made.call = [data, out] {
+      AttendOptions options = data->options;
+      options.want_backward = false;
+      attend_into(data->q, data->k, data->v, {.out = *out}, options);
+    };
+    return made;
+  }
+  const auto training = std::make_shared<Training>(data);
+  made.call = [training] { training->solve(); };
+  made.check = [training] { return training->check(); };
+  return made;
+}
 
 Bench backward_bench(const Options& options) {
   Bench bench{.name = "backward", .limit = Limit::operations, .groups = {}};

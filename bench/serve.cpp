@@ -13,10 +13,12 @@
 
 #include "base/message.h"
 #include "bench/attend.h"
+#include "bench/backward.h"
 #include "bench/chosen_isa.h"
 #include "bench/decode.h"
 #include "bench/run.h"
 #include "bench/timing.h"
+#include "bench/training.h"
 
 namespace qkv::bench {
 namespace {
@@ -60,7 +62,11 @@ Request parse(const std::string& line) {
 Case make_case(const Request& request, int threads) {
   if (request.what == "attend") return attend_case(request.name, request.H, request.T, request.D, threads);
   if (request.what == "decode") return decode_case(request.name, request.H, request.T, request.D, threads);
-  throw OptionError(message("bench: \"", request.what, "\" cannot be asked for; attend and decode can"));
+  if (request.what == "training" && (request.name == "gru" || request.name == "linear")) {
+    return layer_case(request.name, threads);
+  }
+  if (request.what == "training") return training_case(request.name, request.H, request.T, request.D, threads);
+  throw OptionError(message("bench: \"", request.what, "\" cannot be asked for; attend, decode and training can"));
 }
 
 // The last request, ready to be measured again.

@@ -165,6 +165,10 @@ Case linear_case(int threads) {
 
 }  // namespace
 
+Case layer_case(const std::string& name, int threads) {
+  return name == "gru" ? gru_case(threads) : linear_case(threads);
+}
+
 void add_training_cases(Bench& bench, const Options& options) {
   if (options.T || options.D) return;  // each has one size
   add_group(bench, options, {{"gru", [&] { return gru_case(options.threads); }}});

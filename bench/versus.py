@@ -33,6 +33,15 @@ WIDTHS = [64, 128]
 HEADS = 8
 # The names of qkv bench; the peers have the same. bias is a float mask and keep a bool mask, both shared by all heads.
 CASES = ["plain", "causal", "bias", "keep"]
+# Forward and backward together: through qkv's tape, and through PyTorch's. Of additive attention, as the textbook's module
+# has it, T queries and 4 T keys, D wide; gru and linear have one size, which both sides know.
+TRAINING_LENGTHS = [64, 128, 256, 512, 1024, 2048]
+TRAINING = [
+    ("additive_forward", {"H": 4, "T": 64, "D": 128}),
+    ("additive", {"H": 4, "T": 64, "D": 128}),
+    ("gru", {"H": 1, "T": 1, "D": 1}),
+    ("linear", {"H": 1, "T": 1, "D": 1}),
+]
 # One query for each head, and 128 MB of keys and values.
 DECODE = [{"H": 16, "T": 16384, "D": 64}, {"H": 8, "T": 16384, "D": 128}]
 
@@ -104,13 +113,19 @@ def processor() -> str:
     return "unknown"
 
 
-def sizes() -> list[tuple[str, str, str, dict]]:
+def sizes(peer: str) -> list[tuple[str, str, str, dict]]:
     """What is compared: the bench and the case to ask for, the name to print, and the extents."""
     rows = []
     for case in CASES:
         for D in WIDTHS:
             rows += [("attend", case, case, {"H": HEADS, "T": T, "D": D}) for T in LENGTHS]
-    return rows + [("decode", "float32", "decode", extents) for extents in DECODE]
+    rows += [("decode", "float32", "decode", extents) for extents in DECODE]
+    if peer != "torch":
+        return rows
+    for case in ("plain", "causal"):
+        for D in WIDTHS:
+            rows += [("training", case, f"{case}+backward", {"H": HEADS, "T": T, "D": D}) for T in TRAINING_LENGTHS]
+    return rows + [("training", case, case, extents) for case, extents in TRAINING]
 
 
 def compare(sides: list[Side], request: str, rounds: int) -> tuple[dict, dict]:
@@ -130,7 +145,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print JSON lines instead of a table")
     parser.add_argument("--qkv", type=Path, default=ROOT / "build" / "release" / "qkv", help="the command to measure")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
-    parser.add_argument("--case", choices=[*CASES, "decode"], help="only this case")
+    parser.add_argument("--case", choices=[*CASES, "decode", "backward"], help="only this case")
     arguments = parser.parse_args()
 
     if not arguments.qkv.exists():
@@ -143,9 +158,9 @@ def main() -> int:
     ]
     if not arguments.json:
         print(f"{processor()}, {arguments.peer} {version}, one thread each, best CPU time\n")
-        print(f"{'case':8}{'shape':24}{arguments.peer + ' ms':>16}{'qkv ms':>12}{'ratio':>8}  way of {arguments.peer}")
-    for bench, case, name, extents in sizes():
-        if arguments.case not in (None, name):
+        print(f"{'case':18}{'shape':24}{arguments.peer + ' ms':>16}{'qkv ms':>12}{'ratio':>8}  way of {arguments.peer}")
+    for bench, case, name, extents in sizes(arguments.peer):
+        if arguments.case not in (None, name, "backward" if bench == "training" else None):
             continue
         words = [f"{letter}={extent}" for letter, extent in extents.items()]
         peer, qkv = compare(sides, " ".join([bench, case, *words, f"seconds={seconds}"]), rounds)
@@ -169,7 +184,7 @@ def main() -> int:
             print(json.dumps(row), flush=True)
         else:
             shape = " ".join(words)
-            print(f"{name:8}{shape:24}{peer['ms']:16.4f}{qkv['ms']:12.4f}{ratio:8.2f}  {peer['way']}", flush=True)
+            print(f"{name:18}{shape:24}{peer['ms']:16.4f}{qkv['ms']:12.4f}{ratio:8.2f}  {peer['way']}", flush=True)
     for side in sides:
         side.close()
     return 0

@@ -94,18 +94,23 @@ def time_way(way: Way, seconds: float) -> None:
             return
 
 
-def serve(make_ways: Callable[[Problem], list[Way]]) -> None:
-    """Answers requests until the input ends. The last one stays prepared, with the ways that are worth timing."""
+def serve(make_ways: Callable[[Problem], list[Way]], make_training: Callable | None = None) -> None:
+    """Answers requests until the input ends. The last one stays prepared, with the ways that are worth timing.
+
+    make_training(case, H, T, D) gives the ways of forward and backward together, and checks them itself."""
     prepared, ways = None, []
     for line in sys.stdin:
         what, case, *numbers = line.split()
         given = dict(number.split("=") for number in numbers)
         request = (what, case, int(given["H"]), int(given["T"]), int(given["D"]))
         if request != prepared:
-            problem = make_problem(*request)
-            ways = make_ways(problem)
-            for way in ways:
-                check(problem, way)
+            if what == "training":
+                ways = make_training(*request[1:])
+            else:
+                problem = make_problem(*request)
+                ways = make_ways(problem)
+                for way in ways:
+                    check(problem, way)
             prepared = request
         for way in ways:
             time_way(way, float(given["seconds"]))

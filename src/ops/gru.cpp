@@ -169,7 +169,7 @@ Kept forward_direction(const Direction& direction, const View& input, const GruW
   const PackedSteps& packed = direction.packed;
   const std::int64_t H = last.extent(1);
   const Dtype dtype = input.dtype();
-  Kept kept = {Tensor(Shape{packed.rows(), 3 * H}, dtype), Tensor(Shape{packed.rows(), H}, dtype),
+  Kept kept = {Tensor::uninitialized(Shape{packed.rows(), 3 * H}, dtype), Tensor::uninitialized(Shape{packed.rows(), H}, dtype),
                Tensor(Shape{packed.rows(), H}, dtype)};
   const Variable b_ih = weights.b_ih ? dense(weights.b_ih) : Variable();
   const Variable b_hh = weights.b_hh ? dense(weights.b_hh) : Variable();
@@ -204,7 +204,7 @@ Kept forward_direction(const Direction& direction, const View& input, const GruW
 PackedMatrix packed_for_slopes(const Variable& W_hh) {
   const std::int64_t H = W_hh.extent(1);
   const Variable rows = dense(W_hh);
-  Tensor turned(W_hh.shape(), W_hh.dtype());
+  Tensor turned = Tensor::uninitialized(W_hh.shape(), W_hh.dtype());
   copy_rows(rows.value(), 2 * H, turned.view(), 0, H);
   copy_rows(rows.value(), 0, turned.view(), H, 2 * H);
   return PackedMatrix(turned);
@@ -217,7 +217,7 @@ Tensor backward_direction(const Direction& direction, const Kept& kept, const Va
   const PackedSteps& packed = direction.packed;
   const std::int64_t H = carry.shape()[1];
   const Dtype dtype = carry.dtype();
-  Tensor slopes(Shape{packed.rows(), 4 * H}, dtype);
+  Tensor slopes = Tensor::uninitialized(Shape{packed.rows(), 4 * H}, dtype);
   const PackedMatrix products = packed_for_slopes(W_hh);
   for (std::int64_t turn = packed.steps() - 1; turn >= 0; --turn) {
     const std::int64_t step = direction.step(turn), row = packed.first(step), rows = packed.count(step);
@@ -311,7 +311,7 @@ struct BackwardThroughTime {
     const Tensor packed_x = layer == 0 ? packed.pack(x.value()) : Tensor();
     const View input = layer == 0 ? packed_x.view() : inputs[static_cast<std::size_t>(layer - 1)].view();
     const bool needs_input = layer == 0 ? back.needs(x_input) : needs_any(back, layer - 1);
-    Tensor dinput = needs_input ? Tensor(input.shape(), input.dtype()) : Tensor();
+    Tensor dinput = needs_input ? Tensor::uninitialized(input.shape(), input.dtype()) : Tensor();
     for (std::int64_t d = 0; d < e.directions; ++d) {
       const std::int64_t at = layer * e.directions + d;
       const auto set = static_cast<std::size_t>(at);
@@ -375,7 +375,7 @@ GruStates gru(const Variable& x, const std::vector<GruWeights>& weights, const G
   Tensor input = packed.pack(x.value());
   for (std::int64_t layer = 0; layer < e.layers; ++layer) {
     if (layer > 0 && dropout) dropout->drop(input, packed, layer);
-    Tensor states(Shape{packed.rows(), e.directions * e.H}, x.dtype());
+    Tensor states = Tensor::uninitialized(Shape{packed.rows(), e.directions * e.H}, x.dtype());
     for (std::int64_t d = 0; d < e.directions; ++d) {
       const std::int64_t at = layer * e.directions + d;
       Kept made =

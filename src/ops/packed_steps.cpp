@@ -44,7 +44,7 @@ PackedSteps::PackedSteps(const std::vector<std::int64_t>& lengths) : sequences_(
 
 Tensor PackedSteps::pack(const View& x) const {
   const std::int64_t width = x.extent(2);
-  Tensor packed(Shape{rows(), width}, x.dtype());
+  Tensor packed = Tensor::uninitialized(Shape{rows(), width}, x.dtype());
   const auto fill = [&]<class T>(T) {
     for_blocks(steps(), steps_a_task(sequences(), width), [&](std::int64_t first_step, std::int64_t some) {
       for (std::int64_t t = first_step; t < first_step + some; ++t) {
