@@ -178,6 +178,18 @@ def compared_section(name: str, introduction: str):
     return section
 
 
+def backward_section(lines: list[dict]) -> str:
+    peak = max(line["peak_gflops"] for line in lines)
+    text = f"### backward\n\nThe backward pass alone of attention, of `gru` and `linear` with the forward pass; the peak is {peak:.0f}\n"
+    text += "GFLOP/s. `ns a unit`: per (query, key, hidden unit).\n\n"
+    rows = []
+    for line in lines:
+        extents = ", ".join(f"{letter} = {extent}" for letter, extent in line["shape"].items() if letter not in ("Hk", "Dv"))
+        unit = f"{line['ns_per_unit']:.3f}" if "ns_per_unit" in line else ""
+        rows.append([f"{line['case']}, {extents}", f"{line['ms']:.3g}", percent(line["share_of_peak"]), unit])
+    return text + table(["", "ms", "share, %", "ns a unit"], rows)
+
+
 SECTIONS = {
     "attend": attend_section,
     "decode": decode_section,
@@ -190,6 +202,7 @@ SECTIONS = {
     "weighings": compared_section("weighings", "Of scaled dot products; `top_k` keeps 8, and pools no others."),
     "statistics": compared_section("statistics", "`none` is softmax alone; `top` keeps 8, `rows` 4 rows of weights."),
     "cache": compared_section("cache", "`append` adds one token to a cache of Tk, of which a window keeps so many."),
+    "backward": backward_section,
 }
 
 
@@ -216,11 +229,21 @@ def versus_chapters(lines: list[dict]) -> str:
         chosen = [line for line in lines if (line["versus"], line["cpu"]) == (peer, cpu)]
         versions = ", ".join(sorted({line["version"] for line in chosen}))
         text += f"\n## Against {peer} {versions}\n\n{cpu}, {dates(chosen)}. {VERSUS_TEXT}\n"
-        attend = [line for line in chosen if line["case"] != "decode"]
+        training = [line for line in chosen if line["case"] not in (*CASES, "decode")]
+        attend = [line for line in chosen if line["case"] in CASES]
         decode = [line for line in chosen if line["case"] == "decode"]
         for part in filter(None, [attend, decode]):
             text += by_length(part, lambda line: f"{line['ratio']:.2f}") + "\n"
-        ways = sorted({line["way"] for line in chosen})
+        if training:
+            text += "Forward and backward together, but for `additive_forward`:\n\n"
+            rows = []
+            for line in training:
+                shape = line["shape"]
+                size = f", T = {shape['Tk']}, D = {shape['D']}" if shape["Tk"] > 1 else ""
+                times = [f"{line['peer_ms']:.3g}", f"{line['qkv_ms']:.3g}", f"{line['ratio']:.2f}"]
+                rows.append([line["case"] + size, *times])
+            text += table(["", f"{peer}, ms", "qkv, ms", "ratio"], rows) + "\n"
+        ways = sorted({line["way"] for line in chosen if line not in training})
         if len(ways) > 1:
             text += f"The fastest way of {peer} at each shape: one of {', '.join(ways)}.\n"
     return text

@@ -107,7 +107,7 @@ Plan plan_with(const Problem& problem, const Scoring& scoring) {
 
 Attended ask(const Problem& p, const Scoring& scoring) {
   Attended result;
-  result.out = Tensor(p.shape({p.Tq, p.Dv}), p.out_dtype);
+  result.out = Tensor::uninitialized(p.shape({p.Tq, p.Dv}), p.out_dtype);
   const auto make = [&](bool wanted, Tensor& tensor, std::initializer_list<std::int64_t> last, Dtype dtype) {
     if (wanted) tensor = Tensor(p.shape(last), dtype);
   };

@@ -169,8 +169,8 @@ Kept forward_direction(const Direction& direction, const View& input, const GruW
   const PackedSteps& packed = direction.packed;
   const std::int64_t H = last.extent(1);
   const Dtype dtype = input.dtype();
-  Kept kept = {Tensor::uninitialized(Shape{packed.rows(), 3 * H}, dtype), Tensor::uninitialized(Shape{packed.rows(), H}, dtype),
-               Tensor(Shape{packed.rows(), H}, dtype)};
+  Kept kept = {Tensor::uninitialized(Shape{packed.rows(), 3 * H}, dtype),
+               Tensor::uninitialized(Shape{packed.rows(), H}, dtype), Tensor(Shape{packed.rows(), H}, dtype)};
   const Variable b_ih = weights.b_ih ? dense(weights.b_ih) : Variable();
   const Variable b_hh = weights.b_hh ? dense(weights.b_hh) : Variable();
   gemm(input, weights.W_ih.value().swapped(0, 1), kept.gates, {.bias = b_ih.value()});
