@@ -106,6 +106,9 @@ class QKV_API Backward {
   // The same to keep: for a gradient that is the upstream one, changed in place or not. upstream() is absent after it.
   Tensor take_upstream(int output = 0);
 
+  // Whether the function runs for the last time, so that it may give away what it keeps: not so for a retained graph.
+  bool is_last() const;
+
   // Whether an input needs a gradient; nothing needs to be computed for one that does not. What is added for it is
   // ignored.
   bool needs(int input) const;
@@ -159,8 +162,8 @@ QKV_API bool is_recorded(const std::vector<Variable>& inputs);
 //     });
 //   }
 //
-// The backward function runs at most once, or more often where the graph is retained, on the thread that calls
-// backward. It may hold inputs, and outputs by detach(). `name`, a literal, is for messages.
+// The backward function runs once, or more often where the graph is retained, on the thread that calls backward. It may
+// hold inputs, and outputs by detach(). `name`, a literal, is for messages.
 QKV_API Variable record(const char* name, const Variable& value, const std::vector<Variable>& inputs,
                         BackwardFunction function);
 // The same for an op with several outputs.

@@ -90,6 +90,8 @@ Tensor Backward::take_upstream(int output) {
   return gradient.present() ? gradient.take() : Tensor();
 }
 
+bool Backward::is_last() const { return !pass_.retain_; }
+
 bool Backward::needs(int input) const { return edge_of(node_, input).node != nullptr; }
 
 void Backward::add(int input, Tensor gradient) {

@@ -41,9 +41,9 @@ void adam(const AdamArgs<T>& args) {
   for (; i + L <= args.count; i += L) {
     auto p = hn::Mul(hn::LoadU(d, args.p + i), hn::Set(d, args.keep));
     const auto g = hn::MulAdd(hn::Set(d, args.decay), p, hn::LoadU(d, args.gradient + i));
-    const auto m = hn::MulAdd(hn::Set(d, args.beta1), hn::LoadU(d, args.m + i), hn::Mul(hn::Set(d, 1 - args.beta1), g));
-    const auto v = hn::MulAdd(hn::Set(d, args.beta2), hn::LoadU(d, args.v + i),
-                              hn::Mul(hn::Mul(hn::Set(d, 1 - args.beta2), g), g));
+    const auto m = hn::MulAdd(hn::Set(d, args.beta1), hn::LoadU(d, args.m + i), hn::Mul(hn::Set(d, args.share1), g));
+    const auto v =
+        hn::MulAdd(hn::Set(d, args.beta2), hn::LoadU(d, args.v + i), hn::Mul(hn::Mul(hn::Set(d, args.share2), g), g));
     const auto below = hn::MulAdd(hn::Sqrt(v), hn::Set(d, args.root), hn::Set(d, args.epsilon));
     p = hn::Sub(p, hn::Div(hn::Mul(hn::Set(d, args.rate), m), below));
     hn::StoreU(m, d, args.m + i);
@@ -52,8 +52,8 @@ void adam(const AdamArgs<T>& args) {
   }
   for (; i < args.count; ++i) {
     const T p = args.p[i] * args.keep, g = args.gradient[i] + args.decay * p;
-    const T m = args.beta1 * args.m[i] + (1 - args.beta1) * g;
-    const T v = args.beta2 * args.v[i] + (1 - args.beta2) * g * g;
+    const T m = args.beta1 * args.m[i] + args.share1 * g;
+    const T v = args.beta2 * args.v[i] + args.share2 * g * g;
     args.m[i] = m;
     args.v[i] = v;
     args.p[i] = p - args.rate * m / (std::sqrt(v) * args.root + args.epsilon);

@@ -18,15 +18,15 @@ struct SgdArgs {
   bool nesterov;
 };
 
-// p *= keep; g = gradient + decay p; m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2;
-// p -= rate m / (sqrt(v) root + epsilon)
+// p *= keep; g = gradient + decay p; m = beta1 m + share1 g; v = beta2 v + share2 g^2;
+// p -= rate m / (sqrt(v) root + epsilon). The shares are 1 - beta, rounded once.
 template <class T>
 struct AdamArgs {
   T* p;
   const T* gradient;
   T *m, *v;
   std::int64_t count;
-  T keep, decay, beta1, beta2, rate, root, epsilon;
+  T keep, decay, beta1, share1, beta2, share2, rate, root, epsilon;
 };
 
 // double, which training rarely uses, runs on vectors of the baseline.

@@ -91,13 +91,16 @@ Variable linear_cross_entropy(const Variable& x, const Variable& W, const Variab
   // The gradients are computed on the way, while a block's logits exist: to compute these again would cost a third
   // more. Backward: times dy, which is one number. Keeps the gradients.
   Variable loss(std::move(pieces.loss));
-  return record(name, loss, {x, W, b}, [pieces = std::move(pieces)](Backward& back) {
-    const View dy = back.upstream();
-    const Tensor* gradients[] = {&pieces.dx, &pieces.dW, &pieces.db};
+  return record(name, loss, {x, W, b}, [pieces = std::move(pieces)](Backward& back) mutable {
+    const View upstream = back.upstream();
+    const double dy =
+        upstream.dtype() == Dtype::float64 ? upstream.as<double>()[0] : static_cast<double>(upstream.as<float>()[0]);
+    Tensor* gradients[] = {&pieces.dx, &pieces.dW, &pieces.db};
     for (int input = 0; input < 3; ++input) {
       if (!back.needs(input)) continue;
-      const Tensor& gradient = *gradients[input];
-      back.add(input, combined(Arithmetic::mul, gradient, dy, gradient.shape()));
+      Tensor gradient = back.is_last() ? std::move(*gradients[input]) : gradients[input]->clone();
+      if (dy != 1) scale_in_place(gradient, dy);
+      back.add(input, std::move(gradient));
     }
   });
 }

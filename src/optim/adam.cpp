@@ -39,7 +39,9 @@ void Adam::step_piece(const Piece& piece) const {
                .keep = static_cast<T>(decoupled_ ? 1 - rate() * options_.weight_decay : 1),
                .decay = static_cast<T>(decoupled_ ? 0 : options_.weight_decay),
                .beta1 = static_cast<T>(options_.beta1),
+               .share1 = static_cast<T>(1 - options_.beta1),
                .beta2 = static_cast<T>(options_.beta2),
+               .share2 = static_cast<T>(1 - options_.beta2),
                .rate = static_cast<T>(rate() / (1 - std::pow(options_.beta1, t))),
                .root = static_cast<T>(1 / std::sqrt(1 - std::pow(options_.beta2, t))),
                .epsilon = static_cast<T>(options_.epsilon)});

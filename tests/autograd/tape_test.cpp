@@ -3,6 +3,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -184,6 +185,15 @@ TEST(Tape, ARetainedGraphServesMore) {
   backward(y);
   EXPECT_EQ(gradient(x), 18);
   EXPECT_THROW(backward(y), OptionError);
+}
+
+TEST(Tape, AnOpKnowsWhetherItRunsForTheLastTime) {
+  const Variable x = number(3);
+  std::vector<bool> last;
+  const Variable y = record("asks", x.detach(), {x}, [&last](Backward& back) { last.push_back(back.is_last()); });
+  backward(y, {.retain = true});
+  backward(y);
+  EXPECT_EQ(last, (std::vector<bool>{false, true}));
 }
 
 TEST(Tape, NodesAreFreedWithTheirVariables) {

@@ -183,6 +183,20 @@ TEST_P(EveryOp, GivesAGradientToOneInputWhereOthersNeedNone) {
   }
 }
 
+TEST_P(EveryOp, GivesTheSameGradientsFromARetainedGraph) {
+  const OpRow& row = GetParam();
+  const Inputs inputs = make_inputs(row, row.shapes, Dtype::float64);
+  const std::vector<Tensor> once = results(row, inputs);
+  const Variable y = row.call(inputs);
+  const Tensor upstream = Tensor::copy_of(random_tensor(y.shape(), 99), y.dtype());
+  for (const bool retain : {true, false}) {
+    for (const Variable& input : inputs) input.zero_grad();
+    backward(y, upstream, {.retain = retain});
+    for (std::size_t r = 0; r < inputs.size(); ++r)
+      EXPECT_TRUE(same_bits(inputs[r].grad(), once[r + 1])) << "input " << r;
+  }
+}
+
 TEST_P(EveryOp, RecordsNothingUnderNoGrad) {
   const OpRow& row = GetParam();
   const NoGrad no_grad;
