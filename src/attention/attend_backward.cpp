@@ -101,9 +101,6 @@ class Caller {
     RowStates<T> rows;
     set_rows(rows, dout);
     AttendGradients to;
-    const MutableView dq_place = place_for(wanted_.q, p_.q, into.dq, to.dq, "dq");
-    const MutableView dk_place = place_for(wanted_.k, p_.k, into.dk, to.dk, "dk");
-    const MutableView dv_place = place_for(wanted_.v, p_.v, into.dv, to.dv, "dv");
     GradientTask<T> task{p_, strategy_, rows, dout, chosen()};
     const bool pairs =
         wanted_.q || wanted_.k || wanted_.score || wanted_.scale || wanted_.softcap || wanted_.bias || wanted_.slopes;
@@ -123,11 +120,15 @@ class Caller {
     // From gradients of what is weighed to those of scores as they were given.
     const Weighing& w = p_.weighing;
     const double factor = w.family == Family::exponential ? w.unit * std::numbers::ln2 : w.unit;
+    const bool direct = task.needs_slopes && takes_queries_as_they_are(p_.score) && !wanted_.scale;
+    const bool something = p_.Tq > 0 && p_.Tk > 0;
+    const MutableView dq_place = place_for(wanted_.q, p_.q, into.dq, direct && something, to.dq, "dq");
+    const MutableView dk_place = place_for(wanted_.k, p_.k, into.dk, direct && something, to.dk, "dk");
+    const MutableView dv_place = place_for(wanted_.v, p_.v, into.dv, something, to.dv, "dv");
     ProductGradients products;
     products.dv = dv_place;
-    const bool direct = takes_queries_as_they_are(p_.score) && !wanted_.scale;
     FormTensor dq, dk;
-    if (task.needs_slopes && direct) {
+    if (direct) {
       products.dq = dq_place;
       products.dk = dk_place;
       products.factor = factor * scoring_.usual.scale;
@@ -151,15 +152,17 @@ class Caller {
   }
 
  private:
-  // Zeros at first, for the gradient of `of`: in the caller's memory or in a tensor of its own.
-  MutableView place_for(bool wanted, const View& of, const MutableView& given, Tensor& own, const char* name) const {
+  // For the gradient of `of`: in the caller's memory or in a tensor of its own. Zeros at first, unless it will be
+  // written whole.
+  MutableView place_for(bool wanted, const View& of, const MutableView& given, bool whole, Tensor& own,
+                        const char* name) const {
     if (!wanted) return {};
     std::vector<std::int64_t> extents = {of.extent(2), of.extent(3)};
     if (p_.rank > 3) extents.insert(extents.begin(), of.extent(1));
     if (p_.rank > 2) extents.insert(extents.begin(), of.extent(0));
     const Shape shape(extents);
     if (!given) {
-      own = Tensor(shape, p_.compute);
+      own = whole ? Tensor::uninitialized(shape, p_.compute) : Tensor(shape, p_.compute);
       return rank4_of(own);
     }
     if (!(given.shape() == shape) || given.dtype() != p_.compute ||
@@ -169,6 +172,7 @@ class Caller {
                                ", its last axis dense"));
     }
     const MutableView place = rank4_of(given);
+    if (whole) return place;
     const std::vector<T> zeros(static_cast<std::size_t>(place.extent(3)), T(0));
     for (std::int64_t i = 0; i < place.extent(0) * place.extent(1) * place.extent(2); ++i) {
       const std::int64_t row = i % place.extent(2), head = i / place.extent(2);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attention/forward.h"
+#include "attention/load.h"
 #include "base/aligned.h"
 #include "base/divide_up.h"
 #include "base/parallel.h"
@@ -113,31 +114,29 @@ class Backward {
       if (!to_.dq) continue;
       const std::int64_t turn = (b * problem_.H + h) * s_.groups + group;
       turns_.wait(turn, range);
-      if (seen) add(b, h, s_.panels_of(group).front().first_query, block.rows(), room.dq);
+      const auto panels = s_.panels_of(group);
+      const std::int64_t first = panels.front().first_query, last = panels.back().first_query + panels.back().queries;
+      if (!seen && range == 0) std::fill_n(room.dq, (last - first) * task_.product_width, T(0));
+      if (seen || range == 0) add(b, h, {first, last}, range == 0, room.dq);
       turns_.pass_on(turn, range);
     }
   }
 
-  void add(std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t rows, const T* from) const {
-    const MutableView& dq = to_.dq;
+  // The first range's share is what the others are added to.
+  void add(std::int64_t b, std::int64_t h, KeyRange rows, bool first, const T* from) const {
+    if (first) return write(to_.dq, b, h, rows, from, task_.product_width, static_cast<T>(to_.factor));
     const auto factor = static_cast<T>(to_.factor);
-    const std::int64_t width = dq.extent(3), step = dq.stride(3);
-    for (std::int64_t i = 0; i < rows; ++i, from += task_.product_width) {
-      T* to = dq.as<T>() + place(dq, {b, h, first + i});
-      if (step == 1) {
-        for (std::int64_t c = 0; c < width; ++c) to[c] += from[c] * factor;
-      } else {
-        for (std::int64_t c = 0; c < width; ++c) to[c * step] += from[c] * factor;
-      }
+    const std::int64_t width = to_.dq.extent(3), step = to_.dq.stride(3);
+    for (std::int64_t i = rows.first; i < rows.last; ++i, from += task_.product_width) {
+      T* to = to_.dq.as<T>() + place(to_.dq, {b, h, i});
+      for (std::int64_t c = 0; c < width; ++c) to[c * step] += from[c] * factor;
     }
   }
 
-  void write(const MutableView& view, std::int64_t b, std::int64_t h, KeyRange keys, const T* from, std::int64_t stride,
+  void write(const MutableView& view, std::int64_t b, std::int64_t h, KeyRange rows, const T* from, std::int64_t stride,
              T factor) const {
-    const std::int64_t width = view.extent(3), step = view.stride(3);
-    for (std::int64_t j = keys.first; j < keys.last; ++j, from += stride) {
-      T* to = view.as<T>() + place(view, {b, h, j});
-      for (std::int64_t c = 0; c < width; ++c) to[c * step] = from[c] * factor;
+    for (std::int64_t i = rows.first; i < rows.last; ++i, from += stride) {
+      store_row(from, view.extent(3), factor, view, place(view, {b, h, i}), view.stride(3));
     }
   }
 

@@ -7,8 +7,8 @@
 
 namespace qkv {
 
-// Where the products go: all T, zeros at first, [B, H, Tq, width], [B, key heads, Tk, width], [B, Hk, Tk, Dv]; an
-// absent one is not wanted.
+// Where the products go: all T, [B, H, Tq, width], [B, key heads, Tk, width], [B, Hk, Tk, Dv]. They are written whole,
+// where there are queries and keys. An absent one is not wanted.
 struct ProductGradients {
   MutableView dq, dk, dv;
   double factor = 1;  // of dq and dk
