@@ -23,7 +23,7 @@ constexpr const char* operation = "attend_backward";
 
 // Keys of a task: their sums and rows are about what the second-level cache holds, and packing queries anew for every
 // range costs less than 1 %.
-constexpr std::int64_t range_keys = 512;
+constexpr std::int64_t range_keys = 576;
 
 void require_derivatives(const Problem& p) {
   const bool doubles = p.compute == Dtype::float64;
