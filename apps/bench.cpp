@@ -12,11 +12,11 @@
 namespace qkv::apps {
 
 Command bench_command(CLI::App& qkv) {
-  CLI::App& app = *qkv.add_subcommand("bench", "How fast attention is on this machine");
+  CLI::App& app = *qkv.add_subcommand("bench", "How fast attention and its training are on this machine");
   const auto options = std::make_shared<bench::Options>();
   app.add_option("what", options->what, "What is measured; everything if not said")
       ->check(CLI::IsMember({"attend", "decode", "gemm", "scores", "weighings", "statistics", "cache", "backward"}))
-      ->option_text("attend|decode|gemm|scores|weighings|statistics|cache");
+      ->option_text("attend|decode|gemm|scores|weighings|statistics|cache|backward");
   app.add_flag("--json", options->json, "JSON lines instead of a table");
   app.add_option("--threads", options->threads, "How many (1)")->check(CLI::Range(1, 1024))->option_text("N");
   add_choice<Isa>(app, "--isa", options->isa,
@@ -29,7 +29,8 @@ Command bench_command(CLI::App& qkv) {
   app.footer(
       "Every output is checked against a double-precision reference before it is timed. FMA peak and read\n"
       "bandwidth are measured in the same run; shares of them are what carries over to other machines.\n\n"
-      "Examples:\n  qkv bench --quick\n  qkv bench attend --threads 2\n  qkv bench --json --isa avx2 > avx2.jsonl");
+      "Examples:\n  qkv bench --quick\n  qkv bench attend --threads 2\n"
+      "  qkv bench backward --case gru\n  qkv bench --json --isa avx2 > avx2.jsonl");
   const auto serve = std::make_shared<bool>(false);
   app.add_flag("--serve", *serve, "Measure on request, for bench/versus.py: bench/run.h says how");
   return {&app, [options, serve] {
