@@ -138,7 +138,7 @@ void Report::start_table(const Bench& bench) {
        << std::left << std::setw(name_width + shape_width) << bench.name << std::right << std::setw(number_width)
        << "ms" << std::setw(number_width) << (bandwidth ? "GB/s" : "GFLOP/s") << std::setw(number_width) << "peak"
        << std::setw(number_width) << "share";
-  if (compares(bench)) out_ << std::setw(number_width) << "vs " + bench.reference;
+  if (compares(bench)) out_ << std::setw(number_width) << " vs " + bench.reference;
   out_ << "\n";
 }
 
