@@ -15,6 +15,7 @@
 #include "base/message.h"
 #include "base/numbers.h"
 #include "base/parallel.h"
+#include "tensor/broadcast.h"
 
 namespace qkv {
 namespace {
@@ -68,17 +69,6 @@ View with_axes(const View& view, const Shape& shape, int last_axes, const Proble
 MutableView rank4_of(const MutableView& view) {
   const View seen = rank4(view);
   return MutableView(view.data(), view.dtype(), seen.shape(), seen.strides());
-}
-
-MutableView broadcast(Tensor& gradient, const Problem& p) {
-  const Shape to{p.B, p.H, p.Tq, p.Tk};
-  const MutableView view = gradient;
-  Strides strides = {};
-  for (int axis = 0; axis < view.rank(); ++axis) {
-    const int target = 4 - view.rank() + axis;
-    if (view.extent(axis) == to[target]) strides[static_cast<std::size_t>(target)] = view.stride(axis);
-  }
-  return MutableView(view.data(), view.dtype(), to, strides);
 }
 
 template <class T>
@@ -274,7 +264,7 @@ class Caller {
       }
     }
     for (Tensor& gradient : to.dbias) {
-      if (task.needs_slopes) task.biases.push_back(broadcast(gradient, p_));
+      if (task.needs_slopes) task.biases.push_back(broadcast_to(gradient.view(), {p_.B, p_.H, p_.Tq, p_.Tk}));
     }
   }
 

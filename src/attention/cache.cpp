@@ -10,13 +10,13 @@
 #include <qkv/error.h>
 
 #include "attention/ask.h"
-#include "attention/elements.h"
 #include "attention/form_rows.h"
 #include "attention/key_form.h"
 #include "attention/load.h"
 #include "attention/visible.h"
 #include "base/message.h"
 #include "base/parallel.h"
+#include "tensor/elements.h"
 
 namespace qkv {
 namespace {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "attention/elements.h"
 #include "kernels/convert.h"
 #include "kernels/rows.h"
+#include "tensor/elements.h"
 
 namespace qkv {
 

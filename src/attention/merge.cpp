@@ -8,10 +8,10 @@
 
 #include <qkv/error.h>
 
-#include "attention/elements.h"
 #include "attention/load.h"
 #include "base/message.h"
 #include "base/numbers.h"
+#include "tensor/elements.h"
 
 namespace qkv {
 namespace {

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <limits>
 
-#include "attention/elements.h"
 #include "base/numbers.h"
 #include "kernels/rows.h"
+#include "tensor/elements.h"
 
 namespace qkv {
 namespace {

@@ -10,10 +10,10 @@
 
 #include <qkv/error.h>
 
-#include "attention/elements.h"
 #include "attention/score_parameters.h"
 #include "base/message.h"
 #include "base/parallel.h"
+#include "tensor/elements.h"
 
 namespace qkv {
 namespace {
@@ -38,11 +38,6 @@ std::string_view name_of(Weigh::Kind kind) {
       return "top_k";
   }
   return "unknown";
-}
-
-void require_integers(const View& view, const char* name, const char* operation) {
-  if (is_integer(view.dtype())) return;
-  throw DtypeError(message(operation, ": ", name, " must be int32 or int64, not ", name_of(view.dtype())));
 }
 
 void set_extents(Problem& p, const View& q, const View& k, const View& v) {
@@ -198,8 +193,7 @@ void set_dropout(Problem& p, const AttendOptions& options) {
   }
   if (!options.training || rate == 0) return;
   if (!options.seed) throw OptionError(message(p.operation, ": dropout in training needs a seed"));
-  constexpr double all = 4294967296.0;
-  p.dropping.threshold = static_cast<std::uint32_t>(std::min(std::round(rate * all), all - 1));
+  p.dropping.threshold = drop_threshold(rate);
   p.dropping.factor = 1 / (1 - rate);
   p.dropping.seed = *options.seed;
   const View& ids = options.sequence_ids;

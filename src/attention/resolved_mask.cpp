@@ -8,8 +8,9 @@
 
 #include <qkv/error.h>
 
-#include "attention/elements.h"
 #include "base/message.h"
+#include "tensor/broadcast.h"
+#include "tensor/elements.h"
 
 namespace qkv {
 namespace {
@@ -33,21 +34,15 @@ struct Resolver {
 
   // Right-aligned broadcasting over the four extents.
   View broadcast(const View& view, const Shape& to, const char* part) const {
-    Strides strides = {};
     bool fits = view.rank() <= 4;
     for (int axis = 0; fits && axis < view.rank(); ++axis) {
-      const int target = 4 - view.rank() + axis;
-      if (view.extent(axis) == to[target]) {
-        strides[static_cast<std::size_t>(target)] = view.stride(axis);
-      } else {
-        fits = view.extent(axis) == 1;
-      }
+      fits = view.extent(axis) == 1 || view.extent(axis) == to[4 - view.rank() + axis];
     }
     if (!fits) {
       throw ShapeError(message(operation, ": ", part, " of shape ", view.shape().text(), " does not broadcast over ",
                                to.text(), " = [B, H, Tq, Tk]"));
     }
-    return View(view.data(), view.dtype(), to, strides);
+    return broadcast_to(view, to);
   }
   View broadcast(const View& view, const char* part) const {
     return broadcast(view, Shape{extents.B, extents.H, extents.Tq, extents.Tk}, part);

@@ -8,7 +8,7 @@
 
 #include <qkv/mask.h>
 
-#include "attention/elements.h"
+#include "tensor/elements.h"
 
 namespace qkv {
 

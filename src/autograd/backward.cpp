@@ -7,6 +7,7 @@
 
 #include "autograd/pass.h"
 #include "base/message.h"
+#include "tensor/elements.h"
 
 namespace qkv {
 namespace tape {
@@ -63,9 +64,8 @@ std::string text_of(Dtype dtype, const Shape& shape) { return message(name_of(dt
 
 void require_rows(const Node& node, int input, const View& rows, const View& values) {
   const Node::Output& whole = meets(edge_of(node, input));
-  bool fits = rows.rank() == 1 && (rows.dtype() == Dtype::int32 || rows.dtype() == Dtype::int64) &&
-              values.rank() == whole.shape.rank() && values.rank() > 0 && values.extent(0) == rows.extent(0) &&
-              values.dtype() == whole.dtype;
+  bool fits = rows.rank() == 1 && is_integer(rows.dtype()) && values.rank() == whole.shape.rank() &&
+              values.rank() > 0 && values.extent(0) == rows.extent(0) && values.dtype() == whole.dtype;
   for (int axis = 1; fits && axis < values.rank(); ++axis) fits = values.extent(axis) == whole.shape[axis];
   if (!fits) {
     refuse(node, input,
@@ -73,8 +73,7 @@ void require_rows(const Node& node, int input, const View& rows, const View& val
                    text_of(values.dtype(), values.shape()), "; the input is ", text_of(whole.dtype, whole.shape)));
   }
   for (std::int64_t i = 0; i < rows.extent(0); ++i) {
-    const std::int64_t row = rows.dtype() == Dtype::int32 ? rows.as<std::int32_t>()[i * rows.stride(0)]
-                                                          : rows.as<std::int64_t>()[i * rows.stride(0)];
+    const std::int64_t row = integer_at(rows, i * rows.stride(0));
     if (row < 0 || row >= whole.shape[0]) {
       refuse(node, input, message("row ", row, "; the input is ", text_of(whole.dtype, whole.shape)));
     }

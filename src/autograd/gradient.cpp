@@ -8,6 +8,7 @@
 
 #include "base/blocks.h"
 #include "kernels/arithmetic.h"
+#include "tensor/elements.h"
 
 namespace qkv::tape {
 namespace {
@@ -22,10 +23,7 @@ void add_whole(Tensor& sum, const Tensor& added) {
              [&](std::int64_t first, std::int64_t count) { kernels::add_to(to + first, from + first, count); });
 }
 
-std::int64_t row_at(const View& rows, std::int64_t i) {
-  return rows.dtype() == Dtype::int32 ? rows.as<std::int32_t>()[i * rows.stride(0)]
-                                      : rows.as<std::int64_t>()[i * rows.stride(0)];
-}
+std::int64_t row_at(const View& rows, std::int64_t i) { return integer_at(rows, i * rows.stride(0)); }
 
 void zero_rows(Tensor& sum, const std::vector<std::int64_t>& rows) {
   if (sum.elements() == 0) return;

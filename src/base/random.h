@@ -1,6 +1,8 @@
 // base/random.h: a counter-based generator: random bits are a function of a key and a counter, not of what came before.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 namespace qkv {
@@ -32,6 +34,11 @@ constexpr std::uint32_t random_bits(std::uint64_t key, std::int64_t counter) {
   x = (x ^ (x >> 16)) * 0x21f0aaadu;
   x = (x ^ (x >> 15)) * 0x735a2d97u;
   return x ^ (x >> 15);
+}
+
+// What is dropped with this probability, 0 <= p < 1, are the elements whose random bits are below it.
+inline std::uint32_t drop_threshold(double probability) {
+  return static_cast<std::uint32_t>(std::min(std::round(probability * 0x1p32), 0x1p32 - 1));
 }
 
 }  // namespace qkv

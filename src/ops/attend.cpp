@@ -9,6 +9,7 @@
 
 #include "base/message.h"
 #include "ops/check.h"
+#include "tensor/elements.h"
 
 namespace qkv {
 namespace {
@@ -34,8 +35,7 @@ double number_of(const Variable& variable, const char* name) {
   if (variable.rank() != 0) {
     refuse_shapes("attend", message(name, " must be one number, of rank 0").c_str(), {{name, variable.shape()}});
   }
-  return variable.dtype() == Dtype::float64 ? *variable.value().as<double>()
-                                            : static_cast<double>(*variable.value().as<float>());
+  return floating_at(variable.value(), 0);
 }
 
 void check_mask(const AttendVariables& x, const Mask& mask) {

@@ -7,6 +7,7 @@
 #include "base/blocks.h"
 #include "ops/check.h"
 #include "ops/lines.h"
+#include "tensor/broadcast.h"
 
 namespace qkv {
 namespace {
@@ -34,16 +35,6 @@ Shape broadcast_shape(const char* op, const Shape& a, const Shape& b) {
     extents.push_back(of_a == 1 ? of_b : of_a);
   }
   return Shape(extents);
-}
-
-View broadcast_to(const View& view, const Shape& shape) {
-  Strides strides = {};
-  const int more = shape.rank() - view.rank();
-  for (int axis = more; axis < shape.rank(); ++axis) {
-    const bool repeated = view.extent(axis - more) != shape[axis];
-    strides[static_cast<std::size_t>(axis)] = repeated ? 0 : view.stride(axis - more);
-  }
-  return View(view.data(), view.dtype(), shape, strides);
 }
 
 Tensor combined(Arithmetic op, const View& a, const View& b, const Shape& shape) {

@@ -9,8 +9,6 @@ namespace qkv {
 
 // NumPy's rule. Throws ShapeError naming the op and both shapes.
 Shape broadcast_shape(const char* op, const Shape& a, const Shape& b);
-// The same elements, repeated by strides of 0. The shapes must fit.
-View broadcast_to(const View& view, const Shape& shape);
 
 using kernels::Arithmetic;
 

@@ -39,12 +39,6 @@ int resolve_axis(const char* op, int axis, const Shape& shape) {
   return resolved;
 }
 
-void require_integers(const char* op, const char* name, const View& view) {
-  if (view.dtype() != Dtype::int32 && view.dtype() != Dtype::int64) {
-    throw DtypeError(message(op, ": ", name, " must be int32 or int64, not ", name_of(view.dtype())));
-  }
-}
-
 Variable dense(const Variable& variable) {
   return variable.value().is_dense() ? variable.detach() : Variable(Tensor::copy_of(variable.value()));
 }

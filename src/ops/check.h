@@ -23,9 +23,6 @@ Dtype common_dtype(const char* op, std::initializer_list<const Variable*> variab
 // Counted from the front, for an axis that may be counted from the last. Throws ShapeError.
 int resolve_axis(const char* op, int axis, const Shape& shape);
 
-// Integers, int32 or int64. Throws DtypeError.
-void require_integers(const char* op, const char* name, const View& view);
-
 // A view that sees dense memory, and a variable, a constant, that keeps it: its own, or a copy.
 Variable dense(const Variable& variable);
 

@@ -10,13 +10,14 @@
 #include "kernels/arithmetic.h"
 #include "kernels/norms.h"
 #include "ops/check.h"
+#include "tensor/elements.h"
 
 namespace qkv {
 
 Targets::Targets(const char* op, const View& targets, const Shape& all, std::int64_t width,
                  const CrossEntropyOptions& options)
     : smoothing(options.smoothing) {
-  require_integers(op, "targets", targets);
+  require_integers(targets, "targets", op);
   if (targets.shape() != all) {
     refuse_shapes(op, "there must be a target for every row", {{"the rows", all}, {"targets", targets.shape()}});
   }

@@ -23,7 +23,7 @@ struct Chance {
   template <class T>
   void drop(const T* x, std::int64_t count, T* y) const {
     constexpr std::int64_t block = 1 << 13, stream = std::int64_t{1} << 32;
-    const auto threshold = static_cast<std::uint32_t>(std::min(std::round(probability * 0x1p32), 0x1p32 - 1));
+    const std::uint32_t threshold = drop_threshold(probability);
     const auto kernel = kernels::dropout_kernel<T>(current_isa());
     for_blocks(count, block, [&](std::int64_t first, std::int64_t length) {
       kernel({x + first, length, random_key(seed, first / stream), first % stream, threshold,

@@ -8,12 +8,13 @@
 #include "base/blocks.h"
 #include "base/message.h"
 #include "ops/check.h"
+#include "tensor/elements.h"
 
 namespace qkv {
 
 Variable embedding(const Variable& table, View ids) {
   common_dtype("embedding", {&table});
-  require_integers("embedding", "ids", ids);
+  require_integers(ids, "ids", "embedding");
   if (table.rank() != 2) refuse_shapes("embedding", "the table must be [V, D]", {{"table", table.shape()}});
   Tensor rows = Tensor::copy_of(ids, Dtype::int64);
   const std::int64_t count = rows.elements(), width = table.extent(1);

@@ -16,6 +16,7 @@
 #include "ops/check.h"
 #include "ops/packed_steps.h"
 #include "ops/reduce.h"
+#include "tensor/elements.h"
 
 namespace qkv {
 namespace {
@@ -67,14 +68,12 @@ Extents check(const Variable& x, const std::vector<GruWeights>& weights, const G
 std::vector<std::int64_t> checked_lengths(const View& lengths, const Extents& e) {
   std::vector<std::int64_t> all(static_cast<std::size_t>(e.B), e.T);
   if (!lengths) return all;
-  require_integers("gru", "lengths", lengths);
+  require_integers(lengths, "lengths", "gru");
   if (lengths.shape() != Shape{e.B}) {
     refuse_shapes("gru", "lengths must be [B]", {{"lengths", lengths.shape()}, {"instead of", Shape{e.B}}});
   }
   for (std::int64_t b = 0; b < e.B; ++b) {
-    const std::int64_t at = b * lengths.stride(0);
-    const std::int64_t length =
-        lengths.dtype() == Dtype::int32 ? lengths.as<std::int32_t>()[at] : lengths.as<std::int64_t>()[at];
+    const std::int64_t length = integer_at(lengths, b * lengths.stride(0));
     if (length < 0 || length > e.T) {
       throw ShapeError(message("gru: length ", length, " of sequence ", b, " is outside 0..T = ", e.T));
     }
@@ -236,7 +235,7 @@ struct Dropout {
   double probability;
 
   void drop(Tensor& states, const PackedSteps& packed, std::int64_t layer) const {
-    const auto threshold = static_cast<std::uint32_t>(std::min(std::round(probability * 0x1p32), 0x1p32 - 1));
+    const std::uint32_t threshold = drop_threshold(probability);
     const std::int64_t width = states.shape()[1];
     const auto drop_all = [&]<class T>(T) {
       for_blocks(packed.steps(), 1, [&](std::int64_t step, std::int64_t) {

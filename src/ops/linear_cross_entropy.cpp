@@ -10,6 +10,7 @@
 #include "ops/check.h"
 #include "ops/cross_entropy.h"
 #include "ops/reduce.h"
+#include "tensor/elements.h"
 
 namespace qkv {
 namespace {
@@ -92,9 +93,7 @@ Variable linear_cross_entropy(const Variable& x, const Variable& W, const Variab
   // more. Backward: times dy, which is one number. Keeps the gradients.
   Variable loss(std::move(pieces.loss));
   return record(name, loss, {x, W, b}, [pieces = std::move(pieces)](Backward& back) mutable {
-    const View upstream = back.upstream();
-    const double dy =
-        upstream.dtype() == Dtype::float64 ? upstream.as<double>()[0] : static_cast<double>(upstream.as<float>()[0]);
+    const double dy = floating_at(back.upstream(), 0);
     Tensor* gradients[] = {&pieces.dx, &pieces.dW, &pieces.db};
     for (int input = 0; input < 3; ++input) {
       if (!back.needs(input)) continue;

@@ -6,6 +6,7 @@
 #include "ops/broadcast.h"
 #include "ops/check.h"
 #include "ops/reduce.h"
+#include "tensor/broadcast.h"
 
 namespace qkv {
 namespace {

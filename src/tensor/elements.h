@@ -1,9 +1,12 @@
-// attention/elements.h: single elements of views whose dtype is known only at run time. Not for hot loops.
+// tensor/elements.h: single elements of views whose dtype is known only at run time. Not for hot loops.
 #pragma once
 
 #include <cstdint>
 
+#include <qkv/error.h>
 #include <qkv/tensor.h>
+
+#include "base/message.h"
 
 namespace qkv {
 
@@ -27,5 +30,11 @@ inline double floating_at(const View& view, std::int64_t offset) {
 }
 
 inline bool is_integer(Dtype dtype) { return dtype == Dtype::int32 || dtype == Dtype::int64; }
+
+// Throws DtypeError: "gru: lengths must be int32 or int64, not float32".
+inline void require_integers(const View& view, const char* name, const char* operation) {
+  if (is_integer(view.dtype())) return;
+  throw DtypeError(message(operation, ": ", name, " must be int32 or int64, not ", name_of(view.dtype())));
+}
 
 }  // namespace qkv
