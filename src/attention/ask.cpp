@@ -14,27 +14,15 @@
 namespace qkv {
 namespace {
 
-// A result's view as [B, H, Tq, last], with the axes its rank lacks.
-MutableView result_view(const MutableView& view, const Shape& shape, Dtype dtype, int last_axes, const Problem& p,
-                        const char* name) {
+// A result's view as [B, H, and the last axes].
+MutableView result_view(const MutableView& view, std::initializer_list<std::int64_t> last, Dtype dtype,
+                        const Problem& p, const char* name) {
   if (!view) return {};
-  if (!(view.shape() == shape)) {
-    throw ShapeError(message(p.operation, ": ", name, " of shape ", view.shape().text(), " must be ", shape.text()));
-  }
+  const MutableView seen = with_heads(view, last, p, name);
   if (view.dtype() != dtype) {
     throw DtypeError(message(p.operation, ": ", name, " must be ", name_of(dtype), ", not ", name_of(view.dtype())));
   }
-  const int own = view.rank(), full = 2 + last_axes;
-  Strides strides = {};
-  std::int64_t extents[4] = {p.B, p.H, 1, 1};
-  for (int axis = 0; axis < last_axes; ++axis) {
-    extents[2 + axis] = shape[own - last_axes + axis];
-    strides[static_cast<std::size_t>(2 + axis)] = view.stride(own - last_axes + axis);
-  }
-  if (own > last_axes) strides[0] = view.stride(0);
-  if (own == full) strides[1] = view.stride(1);
-  return MutableView(view.data(), dtype, Shape(std::span<const std::int64_t>(extents, static_cast<std::size_t>(full))),
-                     strides);
+  return seen;
 }
 
 // What merge and attend_backward need, where it was asked for.
@@ -52,22 +40,21 @@ Results checked_results(const Problem& p, const AttendInto& into, const StateInt
   together(static_cast<bool>(into.scores), p.want_scores != ScoreStage::none, "scores", "want_scores");
   together(static_cast<bool>(into.row_weights), p.want_row_weights, "row_weights", "want_rows");
   together(static_cast<bool>(into.top_weights), p.want_top > 0, "top_weights", "want_top");
-  const Shape pairs = p.shape({p.Tq, p.Tk}), each = p.shape({p.Tq}), top = p.shape({p.Tq, p.want_top});
+  const auto rows = static_cast<std::int64_t>(p.want_rows.size());
   Results to;
-  to.out = result_view(into.out, p.shape({p.Tq, p.Dv}), p.out_dtype, 2, p, "out");
-  to.weights = result_view(into.weights, pairs, p.compute, 2, p, "weights");
-  to.scores = result_view(into.scores, pairs, p.compute, 2, p, "scores");
-  to.row_weights = result_view(into.row_weights, p.shape({static_cast<std::int64_t>(p.want_rows.size()), p.Tk}),
-                               p.compute, 2, p, "row_weights");
-  to.top_weights = result_view(into.top_weights, top, p.compute, 2, p, "top_weights");
-  to.top_indices = result_view(into.top_indices, top, Dtype::int64, 2, p, "top_indices");
-  to.lse = result_view(into.lse, each, p.compute, 1, p, "lse");
-  to.entropy = result_view(into.entropy, each, p.compute, 1, p, "entropy");
-  to.effective = result_view(into.effective, each, p.compute, 1, p, "effective");
-  to.mass = result_view(into.mass, p.shape({p.Tk}), p.compute, 1, p, "mass");
-  to.state = result_view(state.state, each, p.compute, 1, p, "state");
-  to.index = result_view(state.index, each, Dtype::int64, 1, p, "index");
-  to.chosen = result_view(state.chosen, p.shape({p.Tq, p.weighing.selected}), Dtype::int64, 2, p, "chosen");
+  to.out = result_view(into.out, {p.Tq, p.Dv}, p.out_dtype, p, "out");
+  to.weights = result_view(into.weights, {p.Tq, p.Tk}, p.compute, p, "weights");
+  to.scores = result_view(into.scores, {p.Tq, p.Tk}, p.compute, p, "scores");
+  to.row_weights = result_view(into.row_weights, {rows, p.Tk}, p.compute, p, "row_weights");
+  to.top_weights = result_view(into.top_weights, {p.Tq, p.want_top}, p.compute, p, "top_weights");
+  to.top_indices = result_view(into.top_indices, {p.Tq, p.want_top}, Dtype::int64, p, "top_indices");
+  to.lse = result_view(into.lse, {p.Tq}, p.compute, p, "lse");
+  to.entropy = result_view(into.entropy, {p.Tq}, p.compute, p, "entropy");
+  to.effective = result_view(into.effective, {p.Tq}, p.compute, p, "effective");
+  to.mass = result_view(into.mass, {p.Tk}, p.compute, p, "mass");
+  to.state = result_view(state.state, {p.Tq}, p.compute, p, "state");
+  to.index = result_view(state.index, {p.Tq}, Dtype::int64, p, "index");
+  to.chosen = result_view(state.chosen, {p.Tq, p.weighing.selected}, Dtype::int64, p, "chosen");
   return to;
 }
 

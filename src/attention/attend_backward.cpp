@@ -47,25 +47,6 @@ void weigh_again(Problem& p) {
   w.exclusion_only = w.hard;
 }
 
-// Gives the missing axes of a number per query, or of a row.
-View with_axes(const View& view, const Shape& shape, int last_axes, const Problem& p, const char* name) {
-  if (!view) return {};
-  if (!(view.shape() == shape)) {
-    throw ShapeError(message(operation, ": ", name, " of shape ", view.shape().text(), " must be ", shape.text()));
-  }
-  Strides strides = {};
-  std::int64_t extents[4] = {p.B, p.H, 1, 1};
-  const int own = view.rank();
-  for (int axis = 0; axis < last_axes; ++axis) {
-    extents[2 + axis] = view.extent(own - last_axes + axis);
-    strides[static_cast<std::size_t>(2 + axis)] = view.stride(own - last_axes + axis);
-  }
-  if (own > last_axes) strides[0] = view.stride(0);
-  if (own == 2 + last_axes) strides[1] = view.stride(1);
-  return View(view.data(), view.dtype(),
-              Shape(std::span<const std::int64_t>(extents, static_cast<std::size_t>(2 + last_axes))), strides);
-}
-
 MutableView rank4_of(const MutableView& view) {
   const View seen = rank4(view);
   return MutableView(view.data(), view.dtype(), seen.shape(), seen.strides());
@@ -85,7 +66,7 @@ class Caller {
         strategy_(choose_strategy<T>(problem, scoring, Pass::backward)) {}
 
   AttendGradients run(const AttendGradientsInto& into) {
-    View dout = with_axes(upstream_.out, p_.shape({p_.Tq, p_.Dv}), 2, p_, "upstream.out");
+    View dout = given(upstream_.out, {p_.Tq, p_.Dv}, "upstream.out");
     const Tensor nothing(Shape{p_.Dv}, p_.compute);
     if (!dout) dout = View(View(nothing).data(), p_.compute, Shape{p_.B, p_.H, p_.Tq, p_.Dv}, Strides{0, 0, 0, 1});
     RowStates<T> rows;
@@ -117,14 +98,14 @@ class Caller {
     const MutableView dv_place = place_for(wanted_.v, p_.v, into.dv, something, to.dv, "dv");
     ProductGradients products;
     products.dv = dv_place;
-    FormTensor dq, dk;
+    FormTensor dq, dk;  // of what is compared
     if (direct) {
       products.dq = dq_place;
       products.dk = dk_place;
       products.factor = factor * scoring_.usual.scale;
     } else if (task.needs_slopes) {
-      dq = zeros(Shape{p_.B, p_.H, p_.Tq, width});
-      dk = zeros(Shape{p_.B, gradient_key_heads(p_, scoring_), p_.Tk, width});
+      dq = FormTensor(Shape{p_.B, p_.H, p_.Tq, width}, p_.compute);
+      dk = FormTensor(Shape{p_.B, gradient_key_heads(p_, scoring_), p_.Tk, width}, p_.compute);
       products.dq = dq.view();
       products.dk = dk.view();
       products.factor = factor;
@@ -134,10 +115,10 @@ class Caller {
     for (Tensor& bias : to.dbias) {
       for (T& value : bias.values<T>()) value *= static_cast<T>(factor);
     }
-    if (task.needs_slopes && !direct) {
+    make_parameters(to);
+    if (task.needs_slopes && !direct && something) {
       finish_gradients({p_, scoring_, dq.view(), dk.view(), dq_place, dk_place, sums, factor, wanted_, to});
     }
-    make_rest(to);
     return to;
   }
 
@@ -172,19 +153,17 @@ class Caller {
     return place;
   }
 
-  FormTensor zeros(const Shape& shape) const {
-    FormTensor tensor(shape, p_.compute);
-    std::fill_n(tensor.view().template as<T>(), shape.elements(), T(0));
-    return tensor;
-  }
-
   View required(const View& view, const char* name, std::initializer_list<std::int64_t> last) const {
     if (!view) {
       throw OptionError(message(operation, ": answer has no ", name,
                                 "; attend must be asked with want_backward, and with want_entropy where its gradient "
                                 "is given"));
     }
-    return with_axes(view, p_.shape(last), static_cast<int>(last.size()), p_, name);
+    return with_heads(view, last, p_, name);
+  }
+
+  View given(const View& view, std::initializer_list<std::int64_t> last, const char* name) const {
+    return view ? with_heads(view, last, p_, name) : View();
   }
 
   View chosen() const {
@@ -205,8 +184,8 @@ class Caller {
     const bool stateless = !w.normalized || w.hard;
     const View state = stateless ? View() : required(answer_.state, "state", {p_.Tq});
     const View out = stateless ? View() : required(answer_.out, "out", {p_.Tq, p_.Dv});
-    const View dlse = with_axes(upstream_.lse, p_.shape({p_.Tq}), 1, p_, "upstream.lse");
-    const View dentropy = with_axes(upstream_.entropy, p_.shape({p_.Tq}), 1, p_, "upstream.entropy");
+    const View dlse = given(upstream_.lse, {p_.Tq}, "upstream.lse");
+    const View dentropy = given(upstream_.entropy, {p_.Tq}, "upstream.entropy");
     View entropy;
     if (dentropy) entropy = required(answer_.entropy, "entropy", {p_.Tq});
     if ((dlse || dentropy) && stateless) {
@@ -286,10 +265,10 @@ class Caller {
     }
   }
 
-  // What is wanted and gets nothing is zeros.
-  void make_rest(AttendGradients& to) const {
+  // Zeros, to which the gradients are added.
+  void make_parameters(AttendGradients& to) const {
     const auto make = [&](bool wanted, Tensor& tensor, const Shape& shape) {
-      if (wanted && !tensor) tensor = Tensor(shape, p_.compute);
+      if (wanted) tensor = Tensor(shape, p_.compute);
     };
     const Score& score = p_.score;
     make(wanted_.scale, to.dscale, Shape{});

@@ -46,16 +46,15 @@ template <class T>
 Tensor about_centre(const View& x, const View& centres, std::int64_t group, const VisibleRuns* runs) {
   const std::int64_t B = x.extent(0), heads = x.extent(1), count = x.extent(2), D = x.extent(3);
   Tensor result(Shape{B, heads, count, D + 1}, dtype_of<T>);
-  std::vector<T> row(static_cast<std::size_t>(D));
+  RowReader<T> rows(x);
   const std::vector<KeyRange> all = {{0, count}};
   for (std::int64_t i = 0; i < B * heads; ++i) {
     const std::int64_t b = i / heads, h = i % heads;
     const T* centre = centres.as<T>() + (b * centres.extent(1) + h / group) * D;
     for (const KeyRange& run : runs == nullptr ? all : (*runs)[static_cast<std::size_t>(i)]) {
       for (std::int64_t j = run.first; j < run.last; ++j) {
-        load_row(x, b * x.stride(0) + h * x.stride(1) + j * x.stride(2), x.stride(3), D, row.data());
         T* to = result.view().as<T>() + (i * count + j) * (D + 1);
-        for (std::int64_t c = 0; c < D; ++c) to[c] = row[static_cast<std::size_t>(c)] - centre[c];
+        kernels::row_kernels<T>().centred(rows.row(place(x, {b, h, j})), centre, nullptr, static_cast<int>(D), to);
         to[D] = 1;
       }
     }
@@ -72,7 +71,7 @@ Tensor some_keys(const Problem& p, const VisibleRuns& runs) {
     bool found = false;
     for (const KeyRange& run : runs[static_cast<std::size_t>(i)]) {
       for (std::int64_t j = run.first; j < run.last && !found; ++j) {
-        load_row(p.k, i / p.Hk * p.k.stride(0) + i % p.Hk * p.k.stride(1) + j * p.k.stride(2), p.k.stride(3), p.D, to);
+        load_row(p.k, place(p.k, {i / p.Hk, i % p.Hk, j}), p.k.stride(3), p.D, to);
         found = kernels::row_kernels<T>().finite(to, p.D);
       }
     }
@@ -124,7 +123,6 @@ class Forms {
           for (std::int64_t c = 0; c < scoring_.usual.width; ++c) sum += product(q[i][c], at(dq, i, c));
         }
       });
-      to_.dscale = Tensor(Shape{}, p_.compute);
       to_.dscale.view().as<T>()[0] = static_cast<T>(sum);
     }
     if (scale == 1) return;
@@ -147,7 +145,6 @@ class Forms {
   void bilinear() {
     const Tensor& M = scoring_.parameters->matrix;
     const std::int64_t heads = M.shape()[0];
-    if (wanted_.score) to_.dmatrix = Tensor(p_.score.matrix.shape(), p_.compute);
     for_each_head([&](std::int64_t b, std::int64_t h) {
       const MutableView dq_made = head_of<T>(dq_, b, h);
       if (dq()) gemm(dq_made, of_head(M, h).swapped(0, 1), head_of<T>(dq(), b, h), {.threads = p_.threads});
@@ -164,11 +161,6 @@ class Forms {
     const ScoreParameters& parameters = *scoring_.parameters;
     put_hidden_weights_in(dq_);
     put_hidden_weights_in(dk_);
-    if (wanted_.score) {
-      to_.dquery_weights = Tensor(p_.score.query_weights.shape(), p_.compute);
-      to_.dkey_weights = Tensor(p_.score.key_weights.shape(), p_.compute);
-      to_.dhidden_weights = Tensor(p_.score.hidden_weights.shape(), p_.compute);
-    }
     for_each_head([&](std::int64_t b, std::int64_t h) {
       const HeadRows<T> q(p_.q, b, h);
       project_back(q, head_of<T>(dq_, b, h), parameters.query_weights, h, dq() ? head_of<T>(dq(), b, h) : MutableView(),
@@ -219,7 +211,6 @@ class Forms {
       }
     }
     if (!wanted_.score) return;
-    to_.dbandwidths = Tensor(p_.score.bandwidths ? p_.score.bandwidths.shape() : Shape{1}, p_.compute);
     // d/dsigma = -2 / sigma^3 d/df
     const View inverse = parameters.inverse_bandwidths;
     for (std::size_t i = 0; i < df.size(); ++i) {

@@ -248,6 +248,11 @@ View rank4(const View& view) {
   }
 }
 
+void refuse_shape(const View& view, const Shape& shape, const Problem& problem, const char* name) {
+  throw ShapeError(
+      message(problem.operation, ": ", name, " of shape ", view.shape().text(), " must be ", shape.text()));
+}
+
 Dtype compute_dtype(std::initializer_list<NamedDtype> inputs, const char* operation) {
   const auto refuse = [&](const char* rule) {
     std::string given;

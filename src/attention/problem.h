@@ -73,6 +73,9 @@ struct Problem {
 // Throws ShapeError, OptionError, DtypeError naming `operation`. The score's parameters are not looked at.
 Problem check(const View& q, const View& k, const View& v, const AttendOptions& options, const char* operation);
 
+// Throws ShapeError: "attend: out of shape [..] must be [..]".
+[[noreturn]] void refuse_shape(const View& view, const Shape& shape, const Problem& problem, const char* name);
+
 // The dtype in which these are computed with, together. Throws DtypeError.
 struct NamedDtype {
   const char* name;
@@ -82,6 +85,25 @@ Dtype compute_dtype(std::initializer_list<NamedDtype> inputs, const char* operat
 
 // [T, D] and [B, T, D] get their missing axes, of extent 1, in front of T.
 View rank4(const View& view);
+
+// An array of problem.shape(...) with the axes in front that the queries' rank lacks: [B, H, and the last ones]. Throws
+// ShapeError where it has another shape.
+template <class AnyView>
+AnyView with_heads(const AnyView& view, std::initializer_list<std::int64_t> last, const Problem& problem,
+                   const char* name) {
+  const Shape shape = problem.shape(last);
+  if (!(view.shape() == shape)) refuse_shape(view, shape, problem, name);
+  const int count = static_cast<int>(last.size()), own = view.rank();
+  std::vector<std::int64_t> extents = {problem.B, problem.H};
+  extents.insert(extents.end(), last);
+  Strides strides = {};
+  for (int axis = 0; axis < count; ++axis) {
+    strides[static_cast<std::size_t>(2 + axis)] = view.stride(own - count + axis);
+  }
+  if (own > count) strides[0] = view.stride(0);
+  if (own == 2 + count) strides[1] = view.stride(1);
+  return AnyView(view.data(), view.dtype(), Shape(extents), strides);
+}
 
 // Where the results go, at rank 4 (one number a query: rank 3); absent ones were not asked for.
 struct Results {
