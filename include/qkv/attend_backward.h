@@ -5,6 +5,7 @@
 
 #include <qkv/attend.h>
 #include <qkv/export.h>
+#include <qkv/prepared.h>
 #include <qkv/tensor.h>
 
 namespace qkv {
@@ -48,6 +49,7 @@ struct AttendGradients {
   Tensor dscale, dsoftcap;                               // []
   std::vector<Tensor> dbias;                             // one per bias of the mask, in their order
   Tensor dslopes;                                        // [H], of the slopes of ALiBi
+  Tensor dprojections;                                   // of prepared keys, see below
 };
 
 // `answer` is what attend gave for the same arguments with options.want_backward: its output and the few numbers a
@@ -64,13 +66,32 @@ QKV_API AttendGradients attend_backward(View q, View k, View v, const AttendAnsw
                                         const AttendUpstream& upstream, const AttendOptions& options = {},
                                         const AttendWanted& wanted = {});
 
-// The same with dq, dk and dv in the caller's memory, which is overwritten: the dtype of the computation, any strides
-// but the last axis dense. Those that are absent are returned, if they are wanted.
+// The same with dq, dk and dv in the caller's memory, which is overwritten or added to: the dtype of the computation,
+// any strides but the last axis dense; no two of them overlap. Those that are absent are returned, if they are wanted.
 struct AttendGradientsInto {
   MutableView dq = {}, dk = {}, dv = {};
+  bool add_dq = false, add_dk = false, add_dv = false;
 };
 QKV_API AttendGradients attend_backward_into(View q, View k, View v, const AttendAnswer& answer,
                                              const AttendUpstream& upstream, const AttendGradientsInto& into,
                                              const AttendOptions& options = {}, const AttendWanted& wanted = {});
+
+// For an answer of prepared keys. The additive score's gradients end at the keys' projections: in the place of dk and
+// of dkey_weights there is dprojections, of projections_shape(keys), so that many asks can gather them (add_dk) and
+// prepare_backward goes the rest of the way once. Of other scores dk is as above.
+QKV_API AttendGradients attend_backward_into(View q, const Prepared& keys, const AttendAnswer& answer,
+                                             const AttendUpstream& upstream, const AttendGradientsInto& into,
+                                             const AttendOptions& options = {}, const AttendWanted& wanted = {});
+
+// [B, heads, Tk, E], with heads = H where a parameter of the score differs by head and Hk elsewhere. [] where the score
+// is not additive.
+QKV_API Shape projections_shape(const Prepared& keys);
+
+struct PrepareGradients {
+  Tensor dk, dkey_weights;
+};
+// Of an additive score's keys (wanted.k) and Wk (wanted.score), from the gradients of its projections. Keys whose
+// projections have a gradient of 0 are not read. Throws OptionError where the score is not additive, ShapeError.
+QKV_API PrepareGradients prepare_backward(const Prepared& keys, View dprojections, const AttendWanted& wanted = {});
 
 }  // namespace qkv

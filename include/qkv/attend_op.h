@@ -6,6 +6,7 @@
 #include <qkv/attend.h>
 #include <qkv/autograd.h>
 #include <qkv/export.h>
+#include <qkv/prepared.h>
 
 namespace qkv {
 
@@ -33,5 +34,31 @@ struct AttendedVariables {
 // Throws as attend does, and OptionError where a bias or the slopes are not those of the mask.
 QKV_API AttendedVariables attend(const AttendVariables& variables, const AttendOptions& options = {});
 QKV_API Variable attend(const Variable& q, const Variable& k, const Variable& v, const AttendOptions& options = {});
+
+// Keys and values on the tape, made ready for one score (qkv/prepared.h). Cheap to copy: copies share.
+//
+// It is one node: asks gather their gradients of keys and values here, and only when all have does backward go on,
+// once, through what the score made of the keys. A decoder that asks thirty times pays for one projection and one
+// gradient of it.
+class QKV_API PreparedVariables {
+ public:
+  const Prepared& prepared() const { return prepared_; }
+
+ private:
+  friend QKV_API PreparedVariables prepare(const AttendVariables& variables, const Score& score, View valid_lens);
+  friend QKV_API AttendedVariables attend(const AttendVariables& ask, const PreparedVariables& keys,
+                                          const AttendOptions& options);
+  AttendVariables given_, asked_;  // asked_.k is what the asks' gradients of keys are given to
+  Prepared prepared_;
+};
+
+// Takes k, v and what the score carries. The others must be absent: they are the asks'. Throws as prepare does, and
+// OptionError. valid_lens must live until backward has run.
+QKV_API PreparedVariables prepare(const AttendVariables& variables, const Score& score = scaled_dot(),
+                                  View valid_lens = {});
+// An ask: q and, where they need gradients, scale, softcap, biases and slopes; the others must be absent. options.score
+// must be left as it is.
+QKV_API AttendedVariables attend(const AttendVariables& ask, const PreparedVariables& keys,
+                                 const AttendOptions& options = {});
 
 }  // namespace qkv

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numbers>
 #include <variant>
 
 #include <qkv/error.h>
 
+#include "attention/ask.h"
 #include "attention/backward.h"
 #include "attention/gradient_forms.h"
 #include "attention/load.h"
@@ -55,10 +57,11 @@ MutableView rank4_of(const MutableView& view) {
 template <class T>
 class Caller {
  public:
-  Caller(const Problem& problem, Scoring& scoring, const AttendAnswer& answer, const AttendUpstream& upstream,
-         const AttendOptions& options, const AttendWanted& wanted)
+  Caller(const Problem& problem, Scoring& scoring, bool prepared, const AttendAnswer& answer,
+         const AttendUpstream& upstream, const AttendOptions& options, const AttendWanted& wanted)
       : p_(problem),
         scoring_(scoring),
+        gathers_(prepared && problem.score.kind == Score::Kind::additive),
         answer_(answer),
         upstream_(upstream),
         options_(options),
@@ -93,22 +96,30 @@ class Caller {
     const double factor = w.family == Family::exponential ? w.unit * std::numbers::ln2 : w.unit;
     const bool direct = task.needs_slopes && takes_queries_as_they_are(p_.score) && !wanted_.scale;
     const bool something = p_.Tq > 0 && p_.Tk > 0;
-    const MutableView dq_place = place_for(wanted_.q, p_.q, into.dq, direct && something, to.dq, "dq");
-    const MutableView dk_place = place_for(wanted_.k, p_.k, into.dk, direct && something, to.dk, "dk");
-    const MutableView dv_place = place_for(wanted_.v, p_.v, into.dv, something, to.dv, "dv");
+    const std::int64_t key_heads = gradient_key_heads(p_, scoring_);
+    const ProductPlace dq_place =
+        place_for(wanted_.q, shape_of(p_.q), {into.dq, into.add_dq}, direct && something, to.dq, "dq");
+    const ProductPlace dk_place =
+        gathers_ ? place_for(wanted_.k, Shape{p_.B, key_heads, p_.Tk, width}, {into.dk, into.add_dk},
+                             task.needs_slopes && something, to.dprojections, "dk (of projections)")
+                 : place_for(wanted_.k, shape_of(p_.k), {into.dk, into.add_dk}, direct && something, to.dk, "dk");
     ProductGradients products;
-    products.dv = dv_place;
+    products.dv = place_for(wanted_.v, shape_of(p_.v), {into.dv, into.add_dv}, something, to.dv, "dv");
     FormTensor dq, dk;  // of what is compared
+    products.factor = factor;
     if (direct) {
       products.dq = dq_place;
       products.dk = dk_place;
-      products.factor = factor * scoring_.usual.scale;
+      products.factor *= scoring_.usual.scale;
     } else if (task.needs_slopes) {
       dq = FormTensor(Shape{p_.B, p_.H, p_.Tq, width}, p_.compute);
-      dk = FormTensor(Shape{p_.B, gradient_key_heads(p_, scoring_), p_.Tk, width}, p_.compute);
-      products.dq = dq.view();
-      products.dk = dk.view();
-      products.factor = factor;
+      products.dq = {dq.view()};
+      if (gathers_) {
+        products.dk = dk_place;
+      } else {
+        dk = FormTensor(Shape{p_.B, key_heads, p_.Tk, width}, p_.compute);
+        products.dk = {dk.view()};
+      }
     }
     const std::vector<PairSums> sums = backward(task, products);
     finish_scalars(sums, factor, to);
@@ -117,40 +128,45 @@ class Caller {
     }
     make_parameters(to);
     if (task.needs_slopes && !direct && something) {
-      finish_gradients({p_, scoring_, dq.view(), dk.view(), dq_place, dk_place, sums, factor, wanted_, to});
+      const MutableView dk_to = gathers_ ? MutableView() : dk_place.rows;
+      finish_gradients({p_, scoring_, dq.view(), dk.view(), dq_place.rows, dk_to, sums, factor, wanted_, to});
     }
     return to;
   }
 
  private:
-  // For the gradient of `of`: in the caller's memory or in a tensor of its own. Zeros at first, unless it will be
-  // written whole.
-  MutableView place_for(bool wanted, const View& of, const MutableView& given, bool whole, Tensor& own,
-                        const char* name) const {
+  // In the rank of the queries.
+  Shape shape_of(const View& rank4) const {
+    std::vector<std::int64_t> extents = {rank4.extent(2), rank4.extent(3)};
+    if (p_.rank > 3) extents.insert(extents.begin(), rank4.extent(1));
+    if (p_.rank > 2) extents.insert(extents.begin(), rank4.extent(0));
+    return Shape(extents);
+  }
+
+  // For a gradient of this shape: in the caller's memory or in a tensor of its own. Zeros at first, unless it will be
+  // written whole or added to what is there.
+  ProductPlace place_for(bool wanted, const Shape& shape, const ProductPlace& given, bool whole, Tensor& own,
+                         const char* name) const {
     if (!wanted) return {};
-    std::vector<std::int64_t> extents = {of.extent(2), of.extent(3)};
-    if (p_.rank > 3) extents.insert(extents.begin(), of.extent(1));
-    if (p_.rank > 2) extents.insert(extents.begin(), of.extent(0));
-    const Shape shape(extents);
-    if (!given) {
+    if (!given.rows) {
       own = whole ? Tensor::uninitialized(shape, p_.compute) : Tensor(shape, p_.compute);
-      return rank4_of(own);
+      return {rank4_of(own)};
     }
-    if (!(given.shape() == shape) || given.dtype() != p_.compute ||
-        (shape.back() > 1 && given.stride(given.rank() - 1) != 1)) {
-      throw ShapeError(message(operation, ": ", name, " of shape ", given.shape().text(), " and ",
-                               name_of(given.dtype()), " must be ", shape.text(), " and ", name_of(p_.compute),
-                               ", its last axis dense"));
+    const MutableView& rows = given.rows;
+    if (!(rows.shape() == shape) || rows.dtype() != p_.compute ||
+        (shape.back() > 1 && rows.stride(rows.rank() - 1) != 1)) {
+      throw ShapeError(message(operation, ": ", name, " of shape ", rows.shape().text(), " and ", name_of(rows.dtype()),
+                               " must be ", shape.text(), " and ", name_of(p_.compute), ", its last axis dense"));
     }
-    const MutableView place = rank4_of(given);
-    if (whole) return place;
+    const MutableView place = rank4_of(rows);
+    if (whole || given.add) return {place, given.add};
     const std::vector<T> zeros(static_cast<std::size_t>(place.extent(3)), T(0));
     for (std::int64_t i = 0; i < place.extent(0) * place.extent(1) * place.extent(2); ++i) {
       const std::int64_t row = i % place.extent(2), head = i / place.extent(2);
       const RowOf at{head / place.extent(1), head % place.extent(1), row};
       store_row(zeros.data(), place.extent(3), T(1), place, qkv::place(place, at), place.stride(3));
     }
-    return place;
+    return {place};
   }
 
   View required(const View& view, const char* name, std::initializer_list<std::int64_t> last) const {
@@ -275,7 +291,7 @@ class Caller {
     make(wanted_.score && score.kind == Score::Kind::bilinear, to.dmatrix, score.matrix.shape());
     const bool additive = wanted_.score && score.kind == Score::Kind::additive;
     make(additive, to.dquery_weights, score.query_weights.shape());
-    make(additive, to.dkey_weights, score.key_weights.shape());
+    make(additive && !gathers_, to.dkey_weights, score.key_weights.shape());
     make(additive, to.dhidden_weights, score.hidden_weights.shape());
     make(wanted_.score && score.is_kernel() && score.kind != Score::Kind::constant, to.dbandwidths,
          score.bandwidths ? score.bandwidths.shape() : Shape{1});
@@ -283,6 +299,7 @@ class Caller {
 
   const Problem& p_;
   const Scoring& scoring_;
+  bool gathers_;  // gradients of projections, from all who ask prepared keys
   const AttendAnswer& answer_;
   const AttendUpstream& upstream_;
   const AttendOptions& options_;
@@ -290,31 +307,80 @@ class Caller {
   Strategy<T> strategy_;
 };
 
-}  // namespace
-
-AttendGradients attend_backward(View q, View k, View v, const AttendAnswer& answer, const AttendUpstream& upstream,
-                                const AttendOptions& options, const AttendWanted& wanted) {
-  return attend_backward_into(q, k, v, answer, upstream, {}, options, wanted);
-}
-
-AttendGradients attend_backward_into(View q, View k, View v, const AttendAnswer& answer, const AttendUpstream& upstream,
-                                     const AttendGradientsInto& into, const AttendOptions& options,
-                                     const AttendWanted& wanted) {
+// What the pass needs besides its arguments: nothing that attend may have been asked for.
+AttendOptions without_results(const AttendOptions& options) {
   AttendOptions with = options;
   with.want_lse = with.want_weights = with.want_mass = with.want_entropy = with.want_effective = false;
   with.want_partial = with.want_backward = false;
   with.want_top = 0;
   with.want_rows = {};
   with.want_scores = ScoreStage::none;
-  Problem problem = check(q, k, v, with, operation);
+  return with;
+}
+
+// `prepared`: the keys' form, or null.
+AttendGradients run(View q, View k, View v, const std::shared_ptr<const KeyForm>& prepared, const AttendAnswer& answer,
+                    const AttendUpstream& upstream, const AttendGradientsInto& into, const AttendOptions& options,
+                    const AttendWanted& wanted) {
+  Problem problem = check(q, k, v, without_results(options), operation);
   require_derivatives(problem);
   weigh_again(problem);
-  Scoring scoring = make_scoring(problem);
+  Scoring scoring = prepared ? make_scoring(problem, prepared) : make_scoring(problem);
   prepare_products(problem, scoring);
+  const bool given = prepared != nullptr;
   if (problem.compute == Dtype::float64) {
-    return Caller<double>(problem, scoring, answer, upstream, options, wanted).run(into);
+    return Caller<double>(problem, scoring, given, answer, upstream, options, wanted).run(into);
   }
-  return Caller<float>(problem, scoring, answer, upstream, options, wanted).run(into);
+  return Caller<float>(problem, scoring, given, answer, upstream, options, wanted).run(into);
+}
+
+}  // namespace
+
+AttendGradients attend_backward(View q, View k, View v, const AttendAnswer& answer, const AttendUpstream& upstream,
+                                const AttendOptions& options, const AttendWanted& wanted) {
+  return run(q, k, v, nullptr, answer, upstream, {}, options, wanted);
+}
+
+AttendGradients attend_backward_into(View q, View k, View v, const AttendAnswer& answer, const AttendUpstream& upstream,
+                                     const AttendGradientsInto& into, const AttendOptions& options,
+                                     const AttendWanted& wanted) {
+  return run(q, k, v, nullptr, answer, upstream, into, options, wanted);
+}
+
+AttendGradients attend_backward_into(View q, const Prepared& keys, const AttendAnswer& answer,
+                                     const AttendUpstream& upstream, const AttendGradientsInto& into,
+                                     const AttendOptions& options, const AttendWanted& wanted) {
+  return run(q, keys.keys(), keys.values(), keys.form(), answer, upstream, into,
+             with_score(options, keys.score(), operation), wanted);
+}
+
+Shape projections_shape(const Prepared& keys) {
+  const ScoreParameters& parameters = keys.form()->parameters;
+  if (keys.score().kind != Score::Kind::additive) return {};
+  const View k = rank4(keys.keys());
+  const std::int64_t heads = parameters.heads > 1 ? parameters.heads : k.extent(1);
+  return Shape{k.extent(0), heads, k.extent(2), parameters.hidden_width()};
+}
+
+PrepareGradients prepare_backward(const Prepared& keys, View dprojections, const AttendWanted& wanted) {
+  constexpr const char* name = "prepare_backward";
+  const KeyForm& form = *keys.form();
+  if (keys.score().kind != Score::Kind::additive) {
+    throw OptionError(message(name, ": only additive projects its keys; asks of other scores give dk itself"));
+  }
+  if (!(dprojections.shape() == projections_shape(keys)) || dprojections.dtype() != form.compute) {
+    throw ShapeError(message(name, ": dprojections of shape ", dprojections.shape().text(), " and ",
+                             name_of(dprojections.dtype()), " must be ", projections_shape(keys).text(), " and ",
+                             name_of(form.compute)));
+  }
+  PrepareGradients to;
+  if (wanted.k) to.dk = Tensor(keys.keys().shape(), form.compute);
+  if (wanted.score) to.dkey_weights = Tensor(keys.score().key_weights.shape(), form.compute);
+  const Tensor copy = dprojections.is_dense() ? Tensor() : Tensor::copy_of(dprojections);
+  project_keys_back({rank4(keys.keys()), copy ? View(copy) : dprojections, form.parameters,
+                     wanted.k ? rank4_of(to.dk) : MutableView(), wanted.score ? &to.dkey_weights : nullptr,
+                     resolve_threads(0, name)});
+  return to;
 }
 
 }  // namespace qkv

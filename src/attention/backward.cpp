@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "attention/forward.h"
-#include "attention/load.h"
 #include "base/aligned.h"
 #include "base/divide_up.h"
 #include "base/parallel.h"
@@ -93,50 +92,70 @@ class Backward {
     std::fill_n(room.dv, count * value_width, T(0));
     const std::int64_t first = key_head * problem_.group, last = first + problem_.group;
     // Keys that differ by query head have gradients that do.
-    const bool by_head = to_.dk && to_.dk.extent(1) != problem_.Hk;
+    const MutableView& dk = to_.dk.rows;
+    const bool by_head = dk && dk.extent(1) != problem_.Hk;
     for (std::int64_t h = first; h < last; ++h) {
       run_head(b, h, range, keys, workspace, room);
       if (by_head) {
-        write(to_.dk, b, h, keys, room.dk, task_.product_width, static_cast<T>(to_.factor));
+        put({to_.dk, b, h, keys}, room.dk, task_.product_width, factors(b, h));
         std::fill_n(room.dk, count * task_.product_width, T(0));
       }
     }
-    if (to_.dk && !by_head) write(to_.dk, b, key_head, keys, room.dk, task_.product_width, static_cast<T>(to_.factor));
-    if (to_.dv) write(to_.dv, b, key_head, keys, room.dv, value_width, T(1));
+    if (dk && !by_head) put({to_.dk, b, key_head, keys}, room.dk, task_.product_width, factors(b, first));
+    if (to_.dv.rows)
+      put({to_.dv, b, key_head, keys}, room.dv, value_width,
+          std::vector<T>(static_cast<std::size_t>(problem_.Dv), T(1)));
   }
 
   void run_head(std::int64_t b, std::int64_t h, std::int64_t range, KeyRange keys, Workspace<T>& workspace,
                 GradientRoom<T>& room) {
     BlockGradients<T> block(task_, workspace, room);
     PairSums& sums = sums_[static_cast<std::size_t>((b * problem_.H + h) * ranges_ + range)];
+    const std::vector<T> columns = factors(b, h);
     for (std::int64_t group = 0; group < s_.groups; ++group) {
       const bool seen = block.run({b, h, group}, keys, sums);
-      if (!to_.dq) continue;
+      if (!to_.dq.rows) continue;
       const std::int64_t turn = (b * problem_.H + h) * s_.groups + group;
       turns_.wait(turn, range);
-      const auto panels = s_.panels_of(group);
-      const std::int64_t first = panels.front().first_query, last = panels.back().first_query + panels.back().queries;
-      if (!seen && range == 0) std::fill_n(room.dq, (last - first) * task_.product_width, T(0));
-      if (seen || range == 0) add(b, h, {first, last}, range == 0, room.dq);
+      // The first range's share is what the others are added to.
+      const bool add = to_.dq.add || range > 0;
+      const KeyRange rows = s_.queries_of(group);
+      if (!seen && !add) std::fill_n(room.dq, (rows.last - rows.first) * task_.product_width, T(0));
+      if (seen || !add) put({{to_.dq.rows, add}, b, h, rows}, room.dq, task_.product_width, columns);
       turns_.pass_on(turn, range);
     }
   }
 
-  // The first range's share is what the others are added to.
-  void add(std::int64_t b, std::int64_t h, KeyRange rows, bool first, const T* from) const {
-    if (first) return write(to_.dq, b, h, rows, from, task_.product_width, static_cast<T>(to_.factor));
-    const auto factor = static_cast<T>(to_.factor);
-    const std::int64_t width = to_.dq.extent(3), step = to_.dq.stride(3);
-    for (std::int64_t i = rows.first; i < rows.last; ++i, from += task_.product_width) {
-      T* to = to_.dq.as<T>() + place(to_.dq, {b, h, i});
-      for (std::int64_t c = 0; c < width; ++c) to[c * step] += from[c] * factor;
+  // What the products' columns are multiplied by. Those of the additive score lack its hidden weights; see
+  // kernels::AdditiveGradientArgs. Heads that share a gradient share these.
+  std::vector<T> factors(std::int64_t b, std::int64_t h) const {
+    std::vector<T> columns(static_cast<std::size_t>(task_.product_width), static_cast<T>(to_.factor));
+    const Tensor& hidden = s_.scoring->parameters->hidden;
+    if (!hidden || !task_.needs_slopes) return columns;
+    const bool direct = s_.scoring->way(b, h, problem_.H).kind == ScoreWay::Kind::additive_direct;
+    const View w = of_head(hidden, h);
+    for (std::int64_t e = 0; e < w.extent(0); ++e) {
+      columns[static_cast<std::size_t>(e)] *= w.as<T>()[e] * (direct ? T(1) : T(4));
     }
+    return columns;
   }
 
-  void write(const MutableView& view, std::int64_t b, std::int64_t h, KeyRange rows, const T* from, std::int64_t stride,
-             T factor) const {
-    for (std::int64_t i = rows.first; i < rows.last; ++i, from += stride) {
-      store_row(from, view.extent(3), factor, view, place(view, {b, h, i}), view.stride(3));
+  struct Rows {
+    ProductPlace place;
+    std::int64_t batch, head;
+    KeyRange range;
+  };
+  // Rows, `stride` apart, times a factor for each column.
+  void put(const Rows& to, const T* from, std::int64_t stride, const std::vector<T>& columns) const {
+    const MutableView& view = to.place.rows;
+    const std::int64_t width = view.extent(3);
+    for (std::int64_t i = to.range.first; i < to.range.last; ++i, from += stride) {
+      T* row = view.as<T>() + place(view, {to.batch, to.head, i});
+      if (to.place.add) {
+        for (std::int64_t c = 0; c < width; ++c) row[c] += from[c] * columns[static_cast<std::size_t>(c)];
+      } else {
+        for (std::int64_t c = 0; c < width; ++c) row[c] = from[c] * columns[static_cast<std::size_t>(c)];
+      }
     }
   }
 

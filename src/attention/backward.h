@@ -7,10 +7,13 @@
 
 namespace qkv {
 
-// Where the products go: all T, [B, H, Tq, width], [B, key heads, Tk, width], [B, Hk, Tk, Dv]. They are written whole,
-// where there are queries and keys. An absent one is not wanted.
+// Where products go: all T, [B, H, Tq, width], [B, key heads, Tk, width], [B, Hk, Tk, Dv]. Absent: not wanted.
+struct ProductPlace {
+  MutableView rows;
+  bool add = false;  // to what is there; else it is written whole, where there are queries and keys
+};
 struct ProductGradients {
-  MutableView dq, dk, dv;
+  ProductPlace dq, dk, dv;
   double factor = 1;  // of dq and dk
 };
 

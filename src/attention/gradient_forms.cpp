@@ -97,6 +97,83 @@ T* parameter_of(Tensor& gradient, std::int64_t heads, std::int64_t h) {
   return gradient.view().as<T>() + (heads == 1 ? 0 : h * (gradient.elements() / heads));
 }
 
+// All rows of [B, heads, T, width] as one matrix, where they are evenly apart.
+template <class AnyView>
+AnyView as_matrix(const AnyView& x) {
+  std::int64_t rows = 1, apart = x.extent(3);
+  for (int axis = 2; axis >= 0; --axis) {
+    if (x.extent(axis) == 1) continue;
+    if (rows == 1) apart = x.stride(axis);
+    if (x.stride(axis) != rows * apart) return {};
+    rows *= x.extent(axis);
+  }
+  return AnyView(x.data(), x.dtype(), Shape{rows, x.extent(3)}, Strides{apart, x.stride(3)});
+}
+
+// The rows of [B, heads, T, width] that have a gradient in [B heads T, E], as one matrix. The others may be rows that
+// must not be read, and are zeros.
+template <class T>
+class UsedRows {
+ public:
+  UsedRows(const View& x, const View& gradients) {
+    const auto unused = [&](std::int64_t i) {
+      const T* gradient = gradients.as<T>() + i * gradients.stride(0);
+      return std::all_of(gradient, gradient + gradients.extent(1), [](T value) { return value == T(0); });
+    };
+    bool all = true;
+    for (std::int64_t i = 0; i < gradients.extent(0); ++i) all &= !unused(i);
+    if (all && x.dtype() == dtype_of<T> && x.stride(3) == 1) view_ = as_matrix(x);
+    if (view_) return;
+    copy_ = Tensor(Shape{gradients.extent(0), x.extent(3)}, dtype_of<T>);
+    view_ = copy_;
+    for (std::int64_t i = 0; i < gradients.extent(0); ++i) {
+      const std::int64_t row = i % x.extent(2), head = i / x.extent(2);
+      const RowOf at{head / x.extent(1), head % x.extent(1), row};
+      if (!unused(i)) load_row(x, place(x, at), x.stride(3), x.extent(3), copy_.view().as<T>() + i * x.extent(3));
+    }
+  }
+  operator View() const { return view_; }
+
+ private:
+  Tensor copy_;
+  View view_;
+};
+
+// x' = W x: adds W^T dx' to dx, and dx'^T x to dW.
+template <class T>
+void project_rows_back(const View& x, const View& dx_made, const View& W, const MutableView& dx, const MutableView& dW,
+                       int threads) {
+  const View gradients = as_matrix(dx_made);
+  if (dW) gemm(gradients.swapped(0, 1), UsedRows<T>(x, gradients), dW, {.accumulate = true, .threads = threads});
+  if (!dx) return;
+  if (const MutableView rows = as_matrix(dx)) {
+    return gemm(gradients, W, rows, {.accumulate = true, .threads = threads});
+  }
+  for (std::int64_t i = 0; i < dx.extent(0) * dx.extent(1); ++i) {
+    const std::int64_t b = i / dx.extent(1), h = i % dx.extent(1);
+    gemm(HeadRows<T>(dx_made, b, h), W, head_of<T>(dx, b, h), {.accumulate = true, .threads = threads});
+  }
+}
+
+// For a W that heads share or one for each; dx' is dense, and several of its heads may be made of one of x.
+template <class T>
+void project_back(const View& x, const View& dx_made, const Tensor& W, const MutableView& dx, Tensor* dW, int threads) {
+  const std::int64_t heads = dx_made.extent(1), group = heads / std::max<std::int64_t>(x.extent(1), 1);
+  const auto gradient_of = [&](std::int64_t h) {
+    if (dW == nullptr) return MutableView();
+    return MutableView(parameter_of<T>(*dW, W.shape()[0], h), Shape{W.shape()[1], W.shape()[2]});
+  };
+  if (W.shape()[0] == 1 && group == 1) {
+    return project_rows_back<T>(x, dx_made, of_head(W, 0), dx, gradient_of(0), threads);
+  }
+  const auto one = [](const auto& view, std::int64_t b, std::int64_t h) { return view.slice(0, b, 1).slice(1, h, 1); };
+  for (std::int64_t i = 0; i < dx_made.extent(0) * heads; ++i) {
+    const std::int64_t b = i / heads, h = i % heads;
+    project_rows_back<T>(one(x, b, h / group), one(dx_made, b, h), of_head(W, h),
+                         dx ? one(dx, b, h / group) : MutableView(), gradient_of(h), threads);
+  }
+}
+
 template <class T>
 class Forms {
  public:
@@ -109,7 +186,7 @@ class Forms {
         to_dk_(products.dk),
         wanted_(products.wanted),
         to_(products.to),
-        key_group_(p_.H / std::max<std::int64_t>(dk_.extent(1), 1)) {}
+        key_group_(dk_ ? p_.H / std::max<std::int64_t>(dk_.extent(1), 1) : 1) {}
 
   // dscale = sum q' . dq', and the rest is for the score as it was scaled.
   void scale() {
@@ -147,7 +224,9 @@ class Forms {
     const std::int64_t heads = M.shape()[0];
     for_each_head([&](std::int64_t b, std::int64_t h) {
       const MutableView dq_made = head_of<T>(dq_, b, h);
-      if (dq()) gemm(dq_made, of_head(M, h).swapped(0, 1), head_of<T>(dq(), b, h), {.threads = p_.threads});
+      if (dq()) {
+        gemm(dq_made, of_head(M, h).swapped(0, 1), head_of<T>(dq(), b, h), {.accumulate = true, .threads = p_.threads});
+      }
       if (!wanted_.score) return;
       const HeadRows<T> q(p_.q, b, h);
       const MutableView to(parameter_of<T>(to_.dmatrix, heads, h), Shape{p_.D, p_.Dk});
@@ -159,20 +238,10 @@ class Forms {
   // a = Wq q, b = Wk k: dq = Wq^T da, dWq = sum da q^T, and for keys alike.
   void additive(const std::vector<PairSums>& sums, double factor) {
     const ScoreParameters& parameters = *scoring_.parameters;
-    put_hidden_weights_in(dq_);
-    put_hidden_weights_in(dk_);
-    for_each_head([&](std::int64_t b, std::int64_t h) {
-      const HeadRows<T> q(p_.q, b, h);
-      project_back(q, head_of<T>(dq_, b, h), parameters.query_weights, h, dq() ? head_of<T>(dq(), b, h) : MutableView(),
-                   false, to_.dquery_weights);
-    });
-    for (std::int64_t b = 0; b < p_.B; ++b) {
-      for (std::int64_t h = 0; h < dk_.extent(1); ++h) {
-        const std::int64_t key_head = h / (dk_.extent(1) / p_.Hk);
-        const HeadRows<T> k(p_.k, b, key_head);
-        project_back(k, head_of<T>(dk_, b, h), parameters.key_weights, h * key_group_,
-                     dk() ? head_of<T>(dk(), b, key_head) : MutableView(), dk_.extent(1) != p_.Hk, to_.dkey_weights);
-      }
+    project_back<T>(p_.q, dq_, parameters.query_weights, dq(), wanted_.score ? &to_.dquery_weights : nullptr,
+                    p_.threads);
+    if (dk_) {
+      project_keys_back({p_.k, dk_, parameters, dk(), wanted_.score ? &to_.dkey_weights : nullptr, p_.threads});
     }
     if (!wanted_.score || sums.empty()) return;
     const std::int64_t heads = parameters.hidden.shape()[0], E = parameters.hidden_width();
@@ -238,22 +307,6 @@ class Forms {
     for (std::int64_t i = 0; i < rows.elements(); ++i) rows.as<T>()[i] *= static_cast<T>(factor);
   }
 
-  // See kernels::AdditiveGradientArgs. Heads that share a gradient share w.
-  void put_hidden_weights_in(const MutableView& rows) const {
-    const std::int64_t heads = rows.extent(1), count = rows.extent(2), E = rows.extent(3);
-    std::vector<T> factors(static_cast<std::size_t>(E));
-    for (std::int64_t i = 0; i < rows.extent(0) * heads; ++i) {
-      const std::int64_t b = i / heads, h = i % heads * (p_.H / heads);
-      const bool direct = scoring_.way(b, h, p_.H).kind == ScoreWay::Kind::additive_direct;
-      const T* w = of_head(scoring_.parameters->hidden, h).template as<T>();
-      for (std::size_t e = 0; e < factors.size(); ++e) factors[e] = w[e] * (direct ? T(1) : T(4));
-      T* to = rows.as<T>() + i * count * E;
-      for (std::int64_t j = 0; j < count; ++j, to += E) {
-        for (std::int64_t e = 0; e < E; ++e) to[e] *= factors[static_cast<std::size_t>(e)];
-      }
-    }
-  }
-
   // Heads of `from` that share one of `to` are added up.
   void copy_rows(const MutableView& from, const MutableView& to) const {
     if (!to) return;
@@ -291,25 +344,10 @@ class Forms {
         const auto inverse = static_cast<double>(1 / std::sqrt(square));
         for (std::int64_t c = 0; c < D; ++c) {
           const double across = static_cast<double>(at(gradients, j, c)) - static_cast<double>(direction[c]) * along;
-          at(target, j, c) = static_cast<T>(across * inverse);
+          at(target, j, c) += static_cast<T>(across * inverse);
         }
       }
     }
-  }
-
-  // x' = W x. Rows without a gradient may be ones that must not be read: they are taken as zeros.
-  void project_back(const View& x, const MutableView& dx_made, const Tensor& W, std::int64_t h, const MutableView& dx,
-                    bool accumulate, Tensor& dW) const {
-    if (dx) gemm(dx_made, of_head(W, h), dx, {.accumulate = accumulate, .threads = p_.threads});
-    if (!wanted_.score) return;
-    Tensor read(x.shape(), dtype_of<T>);
-    for (std::int64_t i = 0; i < x.extent(0); ++i) {
-      bool any = false;
-      for (std::int64_t e = 0; e < dx_made.extent(1); ++e) any |= at(dx_made, i, e) != T(0);
-      if (any) std::copy_n(x.as<T>() + i * x.stride(0), x.extent(1), read.view().as<T>() + i * x.extent(1));
-    }
-    const MutableView to(parameter_of<T>(dW, W.shape()[0], h), Shape{W.shape()[1], W.shape()[2]});
-    gemm(View(dx_made).swapped(0, 1), read, to, {.accumulate = true, .threads = p_.threads});
   }
 
   T factor_of(std::int64_t h, std::int64_t c, const Tensor& parameter) const {
@@ -330,7 +368,7 @@ class Forms {
         const T own = by_coordinate ? x[c] : x[c] / f;
         const T through = at(from, i, c) - own * norm;
         const T s = by_coordinate ? factor_of(h, c, scoring_.parameters->inverse_bandwidths) : f;
-        if (dq()) at(head_of<T>(dq(), b, h), i, c) = s * through;
+        if (dq()) at(head_of<T>(dq(), b, h), i, c) += s * through;
         // d/ds (x = y s) is y = x / s, and ds/df = 1 / (2 s).
         if (by_coordinate) df[c] += product(through, own) / (2 * static_cast<double>(s) * static_cast<double>(s));
         if (!by_coordinate) df[0] += product(at(from, i, c), own);
@@ -366,7 +404,7 @@ class Forms {
       const T sum = at(from, i, p_.D);
       for (std::int64_t c = 0; c < p_.D; ++c) {
         const T f = factor_of(h, c, scoring_.parameters->inverse_squares), x = made[i][c];
-        if (dq()) at(head_of<T>(dq(), b, h), i, c) = 2 * f * (x * sum - at(from, i, c));
+        if (dq()) at(head_of<T>(dq(), b, h), i, c) += 2 * f * (x * sum - at(from, i, c));
         if (by_coordinate) df[c] += product(x, x) * static_cast<double>(sum) - 2 * product(x, at(from, i, c));
       }
     }
@@ -439,6 +477,11 @@ std::int64_t gradient_key_heads(const Problem& problem, const Scoring& scoring) 
 
 bool takes_queries_as_they_are(const Score& score) {
   return score.kind == Score::Kind::dot || score.kind == Score::Kind::scaled_dot;
+}
+
+void project_keys_back(const ProjectedKeys& keys) {
+  const auto project = keys.dprojections.dtype() == Dtype::float64 ? project_back<double> : project_back<float>;
+  project(keys.k, keys.dprojections, keys.parameters.key_weights, keys.dk, keys.dkey_weights, keys.threads);
 }
 
 void finish_gradients(const ProductsToFinish& products) {

@@ -31,13 +31,25 @@ bool takes_queries_as_they_are(const Score& score);
 struct ProductsToFinish {
   const Problem& problem;
   const Scoring& scoring;
-  MutableView dq_made, dk_made;  // [B, H, Tq, width], [B, key heads, Tk, width]; used up
-  MutableView dq, dk;            // where those of queries and keys go, zeros at first; absent: not wanted
+  MutableView dq_made, dk_made;  // [B, H, Tq, width], [B, key heads, Tk, width]; used up. dk_made: absent where
+                                 // projections of keys are gathered
+  MutableView dq, dk;            // where those of queries and keys are added; absent: not wanted
   const std::vector<PairSums>& sums;
   double factor;  // of these sums
   const AttendWanted& wanted;
   AttendGradients& to;  // all others
 };
 void finish_gradients(const ProductsToFinish& products);
+
+// additive: from gradients of the keys' projections to those of keys and of Wk.
+struct ProjectedKeys {
+  View k;             // [B, Hk, Tk, Dk]
+  View dprojections;  // [B, heads, Tk, E]
+  const ScoreParameters& parameters;
+  MutableView dk;        // added to; absent: not wanted
+  Tensor* dkey_weights;  // added to; null: not wanted
+  int threads;
+};
+void project_keys_back(const ProjectedKeys& keys);
 
 }  // namespace qkv

@@ -75,6 +75,11 @@ struct Strategy {
     const auto from = std::span(panels).subspan(static_cast<std::size_t>(group * group_panels));
     return from.first(std::min(from.size(), static_cast<std::size_t>(group_panels)));
   }
+  // Of panels that are queries of one head.
+  KeyRange queries_of(std::int64_t group) const {
+    const auto of_group = panels_of(group);
+    return {of_group.front().first_query, of_group.back().first_query + of_group.back().queries};
+  }
   std::int64_t tasks(const Problem& problem) const {
     return problem.B * units * divide_up(groups, run_groups) * chunks;
   }

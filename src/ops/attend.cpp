@@ -60,8 +60,7 @@ void check_mask(const AttendVariables& x, const Mask& mask) {
   if (x.slopes && alibis != 1) throw OptionError("attend: slopes are those of the mask's one ALiBi part");
 }
 
-AttendOptions with_variables(const AttendVariables& x, AttendOptions options) {
-  Score& score = options.score;
+Score with_variables(const AttendVariables& x, Score score) {
   const auto show = [](View& view, const Variable& variable) {
     if (variable) view = variable.value();
   };
@@ -70,9 +69,7 @@ AttendOptions with_variables(const AttendVariables& x, AttendOptions options) {
   show(score.key_weights, x.key_weights);
   show(score.hidden_weights, x.hidden_weights);
   show(score.bandwidths, x.bandwidths);
-  if (x.scale) options.scale = number_of(x.scale, "scale");
-  if (x.softcap) options.softcap = number_of(x.softcap, "softcap");
-  return options;
+  return score;
 }
 
 std::vector<Variable> inputs_of(const AttendVariables& x) {
@@ -86,9 +83,28 @@ std::vector<Variable> inputs_of(const AttendVariables& x) {
 // What the backward pass holds: the inputs, and what the forward pass left.
 struct Held {
   AttendVariables x;
+  std::optional<PreparedVariables> keys;
   AttendOptions options;
   Attended answer;
   Variable out, entropy;
+};
+
+// q, k and v get their gradients in place, unless two of them are the same variable.
+struct Places {
+  Places(const AttendVariables& x, Backward& back) {
+    const Variable* inputs[] = {&x.q, &x.k, &x.v};
+    MutableView* targets[] = {&into.dq, &into.dk, &into.dv};
+    bool* adds[] = {&into.add_dq, &into.add_dk, &into.add_dv};
+    for (int i = 0; i < 3; ++i) {
+      bool alone = back.needs(in_q + i);
+      for (int j = 0; j < 3; ++j) alone &= j == i || inputs[i]->value().data() != inputs[j]->value().data();
+      if (!alone) continue;
+      const Backward::Target target = back.target(in_q + i);
+      *targets[i] = target.gradient;
+      *adds[i] = target.accumulate;
+    }
+  }
+  AttendGradientsInto into;
 };
 
 void attend_back(const Held& held, Backward& back) {
@@ -113,13 +129,18 @@ void attend_back(const Held& held, Backward& back) {
                             back.needs(in_softcap),
                             needs_any(in_biases, in_biases + biases),
                             back.needs(in_slopes)};
+  const Places places(held.x, back);
+  const View q = held.x.q.value();
   AttendGradients d =
-      attend_backward(held.x.q.value(), held.x.k.value(), held.x.v.value(), answer, upstream, held.options, wanted);
+      held.keys ? attend_backward_into(q, held.keys->prepared(), answer, upstream, places.into, held.options, wanted)
+                : attend_backward_into(q, held.x.k.value(), held.x.v.value(), answer, upstream, places.into,
+                                       held.options, wanted);
   const auto give = [&](int input, Tensor& gradient) {
     if (gradient && back.needs(input)) back.add(input, std::move(gradient));
   };
   give(in_q, d.dq);
   give(in_k, d.dk);
+  give(in_k, d.dprojections);
   give(in_v, d.dv);
   give(in_matrix, d.dmatrix);
   give(in_Wq, d.dquery_weights);
@@ -132,9 +153,8 @@ void attend_back(const Held& held, Backward& back) {
   for (int i = 0; i < biases; ++i) give(in_biases + i, d.dbias[static_cast<std::size_t>(i)]);
 }
 
-}  // namespace
-
-AttendedVariables attend(const AttendVariables& x, const AttendOptions& options) {
+// With `keys`, x.k is what their gradients are given to.
+AttendedVariables run(const AttendVariables& x, std::optional<PreparedVariables> keys, const AttendOptions& options) {
   common_dtype("attend", {&x.q, &x.k, &x.v, &x.matrix, &x.query_weights, &x.key_weights, &x.hidden_weights,
                           &x.bandwidths, &x.scale, &x.softcap, &x.slopes});
   for (const Variable& bias : x.biases) common_dtype("attend", {&x.q, &bias});
@@ -144,9 +164,12 @@ AttendedVariables attend(const AttendVariables& x, const AttendOptions& options)
     throw OptionError("attend: on the tape there are out, lse and entropy; ask attend for other statistics");
   }
   const std::vector<Variable> inputs = inputs_of(x);
-  Held held{x, with_variables(x, options), {}, {}, {}};
+  Held held{x, std::move(keys), options, {}, {}, {}};
+  if (x.scale) held.options.scale = number_of(x.scale, "scale");
+  if (x.softcap) held.options.softcap = number_of(x.softcap, "softcap");
   held.options.want_backward = is_recorded(inputs);
-  held.answer = attend(x.q.value(), x.k.value(), x.v.value(), held.options);
+  held.answer = held.keys ? attend(x.q.value(), held.keys->prepared(), held.options)
+                          : attend(x.q.value(), x.k.value(), x.v.value(), held.options);
 
   std::vector<Variable> values = {Variable(std::move(held.answer.out))};
   held.out = values[0].detach();
@@ -163,8 +186,60 @@ AttendedVariables attend(const AttendVariables& x, const AttendOptions& options)
   return result;
 }
 
+void refuse_any(std::initializer_list<const Variable*> variables, const char* what) {
+  for (const Variable* variable : variables) {
+    if (*variable) throw OptionError(what);
+  }
+}
+
+// What asks give their gradients of additive's keys to: a variable in the shape of the projections, which are held
+// elsewhere.
+Variable projections_of(const AttendVariables& x, const Prepared& keys) {
+  const Variable nothing(Tensor(Shape{}, x.k.dtype()));
+  const View shown(nothing.value().data(), x.k.dtype(), projections_shape(keys), Strides{});
+  return record("prepare", nothing.seen_as(shown), {x.k, x.key_weights}, [x, keys](Backward& back) {
+    PrepareGradients d = prepare_backward(keys, back.upstream(), {.k = back.needs(0), .score = back.needs(1)});
+    if (d.dk) back.add(0, std::move(d.dk));
+    if (d.dkey_weights) back.add(1, std::move(d.dkey_weights));
+  });
+}
+
+}  // namespace
+
+AttendedVariables attend(const AttendVariables& x, const AttendOptions& options) {
+  AttendOptions with = options;
+  with.score = with_variables(x, options.score);
+  return run(x, std::nullopt, with);
+}
+
 Variable attend(const Variable& q, const Variable& k, const Variable& v, const AttendOptions& options) {
   return attend({.q = q, .k = k, .v = v}, options).out;
+}
+
+PreparedVariables prepare(const AttendVariables& x, const Score& score, View valid_lens) {
+  refuse_any({&x.q, &x.scale, &x.softcap, &x.slopes}, "prepare: q, scale, softcap and slopes are given with each ask");
+  if (!x.biases.empty()) throw OptionError("prepare: biases are given with each ask");
+  common_dtype("prepare", {&x.k, &x.v, &x.matrix, &x.query_weights, &x.key_weights, &x.hidden_weights, &x.bandwidths});
+  PreparedVariables keys;
+  keys.given_ = keys.asked_ = x;
+  keys.prepared_ = prepare(x.k.value(), x.v.value(), with_variables(x, score), valid_lens);
+  if (score.kind == Score::Kind::additive) {
+    keys.asked_.k = projections_of(x, keys.prepared_);
+    keys.asked_.key_weights = {};
+  }
+  return keys;
+}
+
+AttendedVariables attend(const AttendVariables& ask, const PreparedVariables& keys, const AttendOptions& options) {
+  refuse_any({&ask.k, &ask.v, &ask.matrix, &ask.query_weights, &ask.key_weights, &ask.hidden_weights, &ask.bandwidths},
+             "attend: keys, values and what their score carries were given to prepare");
+  AttendVariables x = keys.asked_;
+  x.q = ask.q;
+  x.scale = ask.scale;
+  x.softcap = ask.softcap;
+  x.biases = ask.biases;
+  x.slopes = ask.slopes;
+  return run(x, keys, options);
 }
 
 }  // namespace qkv

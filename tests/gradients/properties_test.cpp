@@ -103,12 +103,12 @@ class EveryScoreAndWeighingInFloat : public testing::TestWithParam<Stations> {};
 INSTANTIATE_TEST_SUITE_P(Gradients, EveryScoreAndWeighingInFloat, testing::ValuesIn(all_stations()), name_of_stations);
 
 // A float32 result is off by some roundings of the largest numbers that are summed: those of its own row of sums.
-void expect_near(const View& got, const View& exact, const char* name) {
+void expect_near(const View& got, const View& exact, const char* name, double tolerance = 3e-5) {
   if (!got) return;
   double largest = 0;
   for (std::int64_t i = 0; i < exact.elements(); ++i) largest = std::max(largest, std::abs(element(exact, i)));
   for (std::int64_t i = 0; i < exact.elements(); ++i) {
-    ASSERT_NEAR(element(got, i), element(exact, i), 3e-5 * largest + 1e-7) << name << ", element " << i;
+    ASSERT_NEAR(element(got, i), element(exact, i), tolerance * largest + 1e-7) << name << ", element " << i;
   }
 }
 
@@ -147,7 +147,7 @@ TEST_P(EveryScoreAndWeighingInFloat, IsNearWhatDoubleGives) {
       expect_near(got.dquery_weights, exact.dquery_weights, "dWq");
       expect_near(got.dkey_weights, exact.dkey_weights, "dWk");
       expect_near(got.dhidden_weights, exact.dhidden_weights, "dw");
-      expect_near(got.dbandwidths, exact.dbandwidths, "dsigma");
+      expect_near(got.dbandwidths, exact.dbandwidths, "dsigma", 2e-4);  // one sum over all pairs, of either sign
     }
   });
 }

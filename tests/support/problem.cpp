@@ -303,8 +303,10 @@ Mask Problem::part(MaskKind kind) {
       return lengths(hold(random_integers({c.B, c.Tq}, seed, 0, c.Tk, Dtype::int32)));
     case MaskKind::causal:
       return causal(next_alignment());
-    case MaskKind::window:
-      return window(random.below(c.Tk + 2) - 1, random.below(c.Tk / 2 + 2) - 1, next_alignment());
+    case MaskKind::window: {
+      const std::int64_t right = random.below(c.Tk / 2 + 2) - 1, left = random.below(c.Tk + 2) - 1;
+      return window(left, right, next_alignment());
+    }
     case MaskKind::keep:
       return keep(hold(random_booleans(broadcast_shape(c, random.bits()), seed, 0.7)));
     case MaskKind::drop:
@@ -313,7 +315,8 @@ Mask Problem::part(MaskKind kind) {
       return keep_keys(hold(random_booleans({c.B, c.Tk}, seed, 0.7)));
     case MaskKind::bias: {
       constexpr Dtype dtypes[] = {Dtype::float32, Dtype::float64, Dtype::float16, Dtype::bfloat16};
-      Tensor added = random_tensor(broadcast_shape(c, random.bits()), seed, dtypes[random.below(4)], 2);
+      const Dtype dtype = dtypes[random.below(4)];  // drawn one after the other, in the same order by every compiler
+      Tensor added = random_tensor(broadcast_shape(c, random.bits()), seed, dtype, 2);
       for (std::int64_t i = 0; i < added.elements(); ++i) {
         if (random.chance(0.15)) set_element(added.view(), i, -std::numeric_limits<double>::infinity());
       }
