@@ -9,6 +9,7 @@
 #include <qkv/attend_backward.h>
 
 #include "attention/block_loop.h"
+#include "attention/edit_derivatives.h"
 #include "attention/problem.h"
 #include "attention/strategy.h"
 #include "attention/workspace.h"
@@ -80,7 +81,6 @@ class BlockGradients {
   // Adds the group's share to room.dk and room.dv, which start at key keys.first, and to `sums`; leaves that of the
   // queries in room.dq. False: the group sees nothing of these keys, and room.dq is not filled.
   bool run(const GroupOf& group, KeyRange keys, PairSums& sums);
-  std::int64_t rows() const { return rows_; }
 
  private:
   using Part = typename Sight<T>::Part;
@@ -94,7 +94,6 @@ class BlockGradients {
   void recall(int p, T* weights, T* slopes);
   void keep_chosen(int p, T* weights) const;
   void undo_edits(int p, T* slopes);
-  void undo_your_edit(int p, std::size_t index, T* slopes);
   void call_derivative();
   void add_to_bias(const MutableView& bias, int p, const T* slopes) const;
   void clear_unseen(int p, T* block) const;
@@ -121,6 +120,7 @@ class BlockGradients {
   Workspace<T>& w_;
   GradientRoom<T>& room_;
   BlockLoop<T> loop_;
+  EditDerivatives<T> derivatives_;
   KeyRange keys_{};
   std::int64_t rows_ = 0;
   PairSums* sums_ = nullptr;

@@ -23,11 +23,15 @@ struct GroupOf {
   std::int64_t batch, unit, group;
 };
 
-// score -> mask -> weigh -> pool for one group of panels over a range of keys. Blocks are classified once, from all
-// masks together: skipped, seen whole, or partly seen. Excluded keys and values are neither computed with nor read.
 template <class T>
 class BlockGradients;
+template <class T>
+class BlockTangents;
+template <class T>
+class EditDerivatives;
 
+// score -> mask -> weigh -> pool for one group of panels over a range of keys. Blocks are classified once, from all
+// masks together: skipped, seen whole, or partly seen. Excluded keys and values are neither computed with nor read.
 template <class T>
 class BlockLoop {
  public:
@@ -75,7 +79,10 @@ class BlockLoop {
   void weigh(int p);
 
  private:
-  friend class BlockGradients<T>;  // the way back through the same stations
+  // The way back through the same stations, and small changes on their way forward.
+  friend class BlockGradients<T>;
+  friend class BlockTangents<T>;
+  friend class EditDerivatives<T>;
   using Part = typename Sight<T>::Part;
   enum class Progress : std::uint8_t { none, started, finished };
 

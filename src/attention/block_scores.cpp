@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <type_traits>
 
 #include "attention/block_loop.h"
+#include "attention/functors.h"
 #include "base/numbers.h"
 
 namespace qkv {
@@ -191,11 +191,7 @@ void BlockLoop<T>::call_edits(int p, int first, int last) const {
   for (T& score : scores_of(p, first, last)) score /= unit_;
   for (const mask_part::EditBy& edit : problem_.mask.edit_by()) {
     for (int h = 0; h < group_.panel(p).heads; ++h) {
-      if constexpr (std::is_same_v<T, float>) {
-        edit.call_float(edit.function, block_of_head(p, h, first, last));
-      } else {
-        edit.call_double(edit.function, block_of_head(p, h, first, last));
-      }
+      call(edit, block_of_head(p, h, first, last));
     }
   }
   to_unit(scores_of(p, first, last));
@@ -211,11 +207,7 @@ void BlockLoop<T>::call_score(int p, int first, int last) const {
   for (int h = 0; h < panel.heads; ++h) {
     const ScoreTile<T> tile{
         block_of_head(p, h, first, last), queries(p) + h * panel.queries * stride, rows, stride, keys.stride, width};
-    if constexpr (std::is_same_v<T, float>) {
-      problem_.score.call_float(problem_.score.function, tile);
-    } else {
-      problem_.score.call_double(problem_.score.function, tile);
-    }
+    call(problem_.score, tile);
   }
   to_unit(scores_of(p, first, last));
 }

@@ -33,10 +33,10 @@ bool Finish<T>::some_weights() const {
 // Whether rows of the group were chosen.
 template <class T>
 bool Finish<T>::chosen_rows(const GroupOf& group) const {
-  const auto panels = strategy_.panels_of(group.group);
-  const std::int64_t first = panels.front().first_query, last = panels.back().first_query + panels.back().queries;
-  return std::any_of(problem_.want_rows.begin(), problem_.want_rows.end(),
-                     [&](std::int64_t row) { return strategy_.decode || (row >= first && row < last); });
+  const KeyRange queries = strategy_.queries_of(group.group);
+  return std::any_of(problem_.want_rows.begin(), problem_.want_rows.end(), [&](std::int64_t row) {
+    return strategy_.decode || (row >= queries.first && row < queries.last);
+  });
 }
 
 template <class T>

@@ -91,6 +91,36 @@ void additive_gradients(const AdditiveGradientArgs<T>& args) {
   for (int j = 0; j < args.key_count; ++j) additive_gradients_of_key<Tanh>(args, j);
 }
 
+// Vectors run along the queries, two units at a time; where one is left over it is taken twice, once with no weight.
+template <class Tanh, class T>
+void additive_rates(const AdditiveRateArgs<T>& args) {
+  const Tag<T> d;
+  constexpr int L = lanes_of<T>;
+  const auto one = hn::Set(d, T(1));
+  for (int j = 0; j < args.key_count; ++j) {
+    const T *key = args.keys + j * args.key_stride, *key_rates = args.key_rates + j * args.rate_stride;
+    for (int row = 0; row < args.lanes; row += L) {
+      auto sum = hn::Zero(d);
+      for (int e = 0; e < args.depth; e += 2) {
+        const int units[2] = {e, e + 1 < args.depth ? e + 1 : e};
+        Vec<T> q[2], k[2], value[2];
+        for (int i = 0; i < 2; ++i) {
+          q[i] = hn::Load(d, args.queries + units[i] * args.lanes + row);
+          k[i] = hn::Set(d, key[units[i]]);
+        }
+        Tanh::values(d, q, k, value);
+        for (int i = 0; i < 2; ++i) {
+          const auto rate =
+              hn::Add(hn::Load(d, args.query_rates + units[i] * args.lanes + row), hn::Set(d, key_rates[units[i]]));
+          const auto weight = hn::Set(d, i == 1 && units[1] == e ? T(0) : args.hidden[units[i]]);
+          sum = hn::MulAdd(hn::Mul(weight, Tanh::derivative(one, value[i], value[i])), rate, sum);
+        }
+      }
+      hn::Store(sum, d, args.rates + j * args.lanes + row);
+    }
+  }
+}
+
 }  // namespace qkv::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

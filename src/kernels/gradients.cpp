@@ -243,6 +243,8 @@ constexpr GradientKernels<T> gradient_table = {gradient_panels,
                                                gather<T>,
                                                additive_gradients<FromExponentials, T>,
                                                additive_gradients<FromProjections, T>,
+                                               additive_rates<FromExponentials, T>,
+                                               additive_rates<FromProjections, T>,
                                                distance<T>};
 
 }  // namespace

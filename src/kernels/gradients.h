@@ -82,6 +82,19 @@ struct AdditiveGradientArgs {
   T *dq, *dk, *dhidden;
 };
 
+// How fast the additive score changes where projections do, forwards: with the same t and f, for j < key_count
+//
+//   rates[j * lanes + r] = sum_e hidden[e] (1 - t^2) / f (dq[e] + dk[e])
+template <class T>
+struct AdditiveRateArgs {
+  const T *queries, *query_rates;  // [depth][lanes]
+  const T *keys, *key_rates;       // rows, key_stride and rate_stride apart
+  std::ptrdiff_t key_stride, rate_stride;
+  const T* hidden;
+  int depth, lanes, key_count;
+  T* rates;
+};
+
 // Kernels of the distance: slopes[i] times the derivative of the score by u^2, where squares[i] is u^2, i < count; of
 // the kernel's logarithm, or of its value where by_value is said. 0 at u = 0 where the derivative has a kink there.
 template <class T>
@@ -105,6 +118,8 @@ struct GradientKernels {
   void (*gather)(const GatherArgs<T>&);
   void (*additive)(const AdditiveGradientArgs<T>&);
   void (*additive_direct)(const AdditiveGradientArgs<T>&);
+  void (*additive_rates)(const AdditiveRateArgs<T>&);
+  void (*additive_direct_rates)(const AdditiveRateArgs<T>&);
   void (*distance)(const DistanceGradientArgs<T>&);
 };
 template <class T>
