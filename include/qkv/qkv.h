@@ -3,6 +3,7 @@
 
 #include <qkv/attend.h>
 #include <qkv/attend_backward.h>
+#include <qkv/attend_jvp.h>
 #include <qkv/attend_op.h>
 #include <qkv/autograd.h>
 #include <qkv/cache.h>

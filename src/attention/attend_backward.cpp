@@ -13,6 +13,7 @@
 #include "attention/backward.h"
 #include "attention/gradient_forms.h"
 #include "attention/load.h"
+#include "attention/recall.h"
 #include "base/divide_up.h"
 #include "base/message.h"
 #include "base/numbers.h"
@@ -27,27 +28,6 @@ constexpr const char* operation = "attend_backward";
 // Keys of a task: their sums and rows are about what the second-level cache holds, and packing queries anew for every
 // range costs less than 1 %.
 constexpr std::int64_t range_keys = 576;
-
-void require_derivatives(const Problem& p) {
-  const bool doubles = p.compute == Dtype::float64;
-  const auto require = [&](const auto& part, const char* factory) {
-    if (doubles ? part.derive_double != nullptr : part.derive_float != nullptr) return;
-    throw OptionError(message(operation, ": a function given to ", factory, " needs its derivative for ",
-                              name_of(p.compute), ": ", factory, "(f, df)"));
-  };
-  if (p.score.kind == Score::Kind::yours) require(p.score, "score_by");
-  for (const mask_part::EditBy& edit : p.mask.edit_by()) require(edit, "edit_by");
-}
-
-// The weights of selections are those of softmax where the chosen keys are, and nothing else.
-void weigh_again(Problem& p) {
-  Weighing& w = p.weighing;
-  w.kept = 0;
-  if (w.family != Family::selection) return;
-  w.family = Family::exponential;
-  w.unit *= std::numbers::log2e;
-  w.exclusion_only = w.hard;
-}
 
 MutableView rank4_of(const MutableView& view) {
   const View seen = rank4(view);
@@ -169,45 +149,36 @@ class Caller {
     return {place};
   }
 
-  View required(const View& view, const char* name, std::initializer_list<std::int64_t> last) const {
-    if (!view) {
-      throw OptionError(message(operation, ": answer has no ", name,
-                                "; attend must be asked with want_backward, and with want_entropy where its gradient "
-                                "is given"));
-    }
-    return with_heads(view, last, p_, name);
-  }
-
   View given(const View& view, std::initializer_list<std::int64_t> last, const char* name) const {
     return view ? with_heads(view, last, p_, name) : View();
   }
 
   View chosen() const {
     if (p_.weighing.hard) {
-      const View index = required(answer_.index, "index", {p_.Tq});
+      const View index = required(answer_.index, "index", {p_.Tq}, p_);
       Strides strides = index.strides();
       strides[3] = 1;
       return View(index.data(), index.dtype(), Shape{p_.B, p_.H, p_.Tq, 1}, strides);
     }
     if (p_.weighing.selected == 0) return {};
-    return required(answer_.chosen, "chosen", {p_.Tq, p_.weighing.selected});
+    return required(answer_.chosen, "chosen", {p_.Tq, p_.weighing.selected}, p_);
   }
 
   void set_rows(RowStates<T>& rows, const View& dout) const {
     const Weighing& w = p_.weighing;
     const bool linear = w.family == Family::linear;
     const auto count = static_cast<std::size_t>(p_.B * p_.H * p_.Tq);
-    const bool stateless = !w.normalized || w.hard;
-    const View state = stateless ? View() : required(answer_.state, "state", {p_.Tq});
-    const View out = stateless ? View() : required(answer_.out, "out", {p_.Tq, p_.Dv});
+    const bool stateless = !has_state(w);
+    const View state = stateless ? View() : required(answer_.state, "state", {p_.Tq}, p_);
+    const View out = stateless ? View() : required(answer_.out, "out", {p_.Tq, p_.Dv}, p_);
     const View dlse = given(upstream_.lse, {p_.Tq}, "upstream.lse");
     const View dentropy = given(upstream_.entropy, {p_.Tq}, "upstream.entropy");
     View entropy;
-    if (dentropy) entropy = required(answer_.entropy, "entropy", {p_.Tq});
+    if (dentropy) entropy = required(answer_.entropy, "entropy", {p_.Tq}, p_);
     if ((dlse || dentropy) && stateless) {
       throw OptionError(message(operation, ": this weighing has neither log-sum-exp nor entropy"));
     }
-    rows.reference.assign(count, linear ? T(1) : T(0));
+    rows.reference.assign(count, reference_without_state<T>(w));
     rows.added.assign(count, T(0));
     if (linear) rows.multiplier.assign(count, T(1));
     if (dentropy) rows.entropy.assign(count, T(0));
@@ -222,10 +193,10 @@ class Caller {
           if (view) load_row(view, place(view, row), 1, 1, &value);
           return value;
         };
-        const T number_of_row = number(state);
-        const bool empty = is_empty(number_of_row);
-        set_reference(rows, at, number_of_row);
-        if (empty) continue;
+        const T state_of_row = number(state);
+        rows.reference[at] = reference_of(state_of_row, answer_.state_kind, w);
+        if (linear) rows.multiplier[at] = rows.reference[at];
+        if (is_empty(state_of_row, answer_.state_kind)) continue;
         const auto delta = static_cast<double>(strategy_.rows->product(
             outs.row(place(out, row)), upstreams.row(place(dout, row)), static_cast<int>(p_.Dv)));
         const T dH = number(dentropy);
@@ -234,21 +205,6 @@ class Caller {
         if (dentropy) rows.entropy[at] = dH;
       }
     });
-  }
-
-  bool is_empty(T state) const {
-    return answer_.state_kind == PartialState::log_sum ? state == -infinity<T> : state == T(0);
-  }
-
-  void set_reference(RowStates<T>& rows, std::size_t at, T state) const {
-    const bool logarithm = answer_.state_kind == PartialState::log_sum;
-    if (p_.weighing.family == Family::linear) {
-      const T sum = logarithm ? std::exp(state) : state;
-      rows.reference[at] = rows.multiplier[at] = is_empty(state) ? T(0) : T(1) / sum;
-      return;
-    }
-    const T reference = logarithm ? static_cast<T>(static_cast<double>(state) * std::numbers::log2e) : std::log2(state);
-    rows.reference[at] = is_empty(state) ? infinity<T> : reference;
   }
 
   void add_biases(GradientTask<T>& task, AttendGradients& to) const {
@@ -307,24 +263,11 @@ class Caller {
   Strategy<T> strategy_;
 };
 
-// What the pass needs besides its arguments: nothing that attend may have been asked for.
-AttendOptions without_results(const AttendOptions& options) {
-  AttendOptions with = options;
-  with.want_lse = with.want_weights = with.want_mass = with.want_entropy = with.want_effective = false;
-  with.want_partial = with.want_backward = false;
-  with.want_top = 0;
-  with.want_rows = {};
-  with.want_scores = ScoreStage::none;
-  return with;
-}
-
 // `prepared`: the keys' form, or null.
 AttendGradients run(View q, View k, View v, const std::shared_ptr<const KeyForm>& prepared, const AttendAnswer& answer,
                     const AttendUpstream& upstream, const AttendGradientsInto& into, const AttendOptions& options,
                     const AttendWanted& wanted) {
-  Problem problem = check(q, k, v, without_results(options), operation);
-  require_derivatives(problem);
-  weigh_again(problem);
+  const Problem problem = check_again(q, k, v, options, operation);
   Scoring scoring = prepared ? make_scoring(problem, prepared) : make_scoring(problem);
   prepare_products(problem, scoring);
   const bool given = prepared != nullptr;

@@ -6,6 +6,7 @@
 
 #include <qkv/gemm.h>
 
+#include "attention/centre.h"
 #include "attention/form_rows.h"
 #include "attention/load.h"
 #include "attention/visible.h"
@@ -39,45 +40,6 @@ template <class T>
 MutableView head_of(const MutableView& view, std::int64_t b, std::int64_t h) {
   return MutableView(view.as<T>() + b * view.stride(0) + h * view.stride(1), Shape{view.extent(2), view.extent(3)},
                      Strides{view.stride(2), view.stride(3)});
-}
-
-// [x - c, 1] for rows of a view; of keys, only those that somebody sees.
-template <class T>
-Tensor about_centre(const View& x, const View& centres, std::int64_t group, const VisibleRuns* runs) {
-  const std::int64_t B = x.extent(0), heads = x.extent(1), count = x.extent(2), D = x.extent(3);
-  Tensor result(Shape{B, heads, count, D + 1}, dtype_of<T>);
-  RowReader<T> rows(x);
-  const std::vector<KeyRange> all = {{0, count}};
-  for (std::int64_t i = 0; i < B * heads; ++i) {
-    const std::int64_t b = i / heads, h = i % heads;
-    const T* centre = centres.as<T>() + (b * centres.extent(1) + h / group) * D;
-    for (const KeyRange& run : runs == nullptr ? all : (*runs)[static_cast<std::size_t>(i)]) {
-      for (std::int64_t j = run.first; j < run.last; ++j) {
-        T* to = result.view().as<T>() + (i * count + j) * (D + 1);
-        kernels::row_kernels<T>().centred(rows.row(place(x, {b, h, j})), centre, nullptr, static_cast<int>(D), to);
-        to[D] = 1;
-      }
-    }
-  }
-  return result;
-}
-
-// A key of each key head that is finite and seen, or the origin.
-template <class T>
-Tensor some_keys(const Problem& p, const VisibleRuns& runs) {
-  Tensor centres(Shape{p.B, p.Hk, p.D}, dtype_of<T>);
-  for (std::int64_t i = 0; i < p.B * p.Hk; ++i) {
-    T* to = centres.view().as<T>() + i * p.D;
-    bool found = false;
-    for (const KeyRange& run : runs[static_cast<std::size_t>(i)]) {
-      for (std::int64_t j = run.first; j < run.last && !found; ++j) {
-        load_row(p.k, place(p.k, {i / p.Hk, i % p.Hk, j}), p.k.stride(3), p.D, to);
-        found = kernels::row_kernels<T>().finite(to, p.D);
-      }
-    }
-    if (!found) std::fill_n(to, p.D, T(0));
-  }
-  return centres;
 }
 
 template <class T>

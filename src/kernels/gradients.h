@@ -72,6 +72,7 @@ struct GatherArgs {
 //
 // where f is 4 by exponentials and 1 direct; it and the hidden weights are factors that the caller puts in afterwards.
 // All rows are `stride` apart, aligned, with zeros behind the last hidden unit: `depth` is a multiple of two vectors.
+// What is added behind it means nothing.
 template <class T>
 struct AdditiveGradientArgs {
   const T* slopes;  // [key_count][lanes]
@@ -96,7 +97,8 @@ struct AdditiveRateArgs {
 };
 
 // Kernels of the distance: slopes[i] times the derivative of the score by u^2, where squares[i] is u^2, i < count; of
-// the kernel's logarithm, or of its value where by_value is said. 0 at u = 0 where the derivative has a kink there.
+// the kernel's logarithm, or of its value where by_value is said (compact kernels only). 0 at u = 0 where the
+// derivative has a kink there; a slope of 0 stays 0, whatever u is; other pairs must be inside of the kernel's support.
 template <class T>
 struct DistanceGradientArgs {
   T* slopes;

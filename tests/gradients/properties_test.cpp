@@ -180,6 +180,22 @@ TEST_P(EveryScoreAndWeighingInFloat, OfExtentsOfZeroIsZeros) {
   }
 }
 
+// 1 - u^2 is rounded otherwise on the two ways: forwards such a key is just inside, backwards on the edge.
+TEST(Gradients, AreFiniteWhereAKeyLiesOnTheEdgeOfEpanechnikov) {
+  constexpr double sigma = 1.00244140625;
+  Tensor q({16, 1}), k({2, 1}), v({2, 1}), up({16, 1});
+  k.values<float>()[1] = static_cast<float>(sigma);
+  v.values<float>()[0] = 1;
+  v.values<float>()[1] = -1;
+  for (float& x : up.values<float>()) x = 1;
+  on_every_isa([&] {
+    const AttendOptions options{.score = epanechnikov(sigma), .temperature = 2, .want_backward = true};
+    const AttendGradients d = attend_backward(q, k, v, attend(q, k, v, options), {.out = up}, options);
+    for (std::int64_t i = 0; i < 2; ++i) EXPECT_TRUE(std::isfinite(element(d.dk, i))) << "key " << i;
+    EXPECT_TRUE(std::isfinite(element(d.dq, 0)));
+  });
+}
+
 // What some rows may not see must not reach them, nor they it, whatever it is.
 TEST(Gradients, KeepPoisonWhereItIs) {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
