@@ -7,18 +7,10 @@
 #include <cmath>
 #include <vector>
 
-#include <qkv/npy.h>
+#include <qkv/io.h>
 
 namespace qkv::apps {
 namespace {
-
-std::string text_of_number(double number) {
-  if (std::isnan(number)) return "nan";
-  std::array<char, 32> text = {};
-  const auto [end, error] =
-      std::to_chars(text.data(), text.data() + text.size(), number == 0 ? 0 : number, std::chars_format::general, 6);
-  return {text.data(), end};
-}
 
 std::vector<std::string> texts_of(View array) {
   std::vector<std::string> texts;
@@ -43,6 +35,14 @@ std::string place_of(std::int64_t matrix, const Shape& shape) {
 }
 
 }  // namespace
+
+std::string text_of_number(double number, int digits) {
+  if (std::isnan(number)) return "nan";
+  std::array<char, 32> text = {};
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), number == 0 ? 0 : number,
+                                          std::chars_format::general, digits);
+  return {text.data(), end};
+}
 
 Tensor read_array(const std::filesystem::path& path, Elements elements, Vector vector) {
   return is_text_file(path) ? read_text_array(path, elements, vector) : read_npy(path);

@@ -15,6 +15,9 @@ namespace qkv::apps {
 Tensor read_array(const std::filesystem::path& path, Elements elements = Elements::numbers,
                   Vector vector = Vector::none);
 
+// So many significant digits; "nan" where it is none.
+std::string text_of_number(double number, int digits = 6);
+
 // Text that read_text_array understands: six significant digits, columns below each other. The matrices of an array of
 // higher rank get a heading each: "# weights[0, 1]".
 std::string text_of(View array, std::string_view name);

@@ -5,7 +5,7 @@
 
 #include <qkv/attend.h>
 #include <qkv/error.h>
-#include <qkv/npy.h>
+#include <qkv/io.h>
 
 #include "arrays.h"
 #include "attend_inputs.h"

@@ -18,6 +18,7 @@ struct Command {
 
 Command attend_command(CLI::App& qkv);
 Command demo_command(CLI::App& qkv);
+Command inspect_command(CLI::App& qkv);
 Command bench_command(CLI::App& qkv);
 
 // An option that takes one of a few words, each of which means a value.

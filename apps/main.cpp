@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
       "`qkv COMMAND --help` says more about a command, with examples.\n"
       "Exit codes: 0 success, 1 an error, 2 wrong usage.");
   const std::vector<qkv::apps::Command> commands = {qkv::apps::attend_command(qkv), qkv::apps::demo_command(qkv),
-                                                    qkv::apps::bench_command(qkv)};
+                                                    qkv::apps::inspect_command(qkv), qkv::apps::bench_command(qkv)};
   try {
     qkv.parse(argc, argv);
   } catch (const CLI::Success& help_or_version) {

@@ -1,4 +1,4 @@
-// qkv/plot.h: pictures of weights.
+// qkv/plot.h: pictures of weights, and tables, as text.
 #pragma once
 
 #include <string>
@@ -35,5 +35,16 @@ struct BarsOptions {
 // a newline. A bar begins at 0; what is beyond its ends is drawn as its ends. NaN is drawn as "?".
 //   matrix  [rows, columns], float32 or float64. Throws ShapeError, DtypeError and OptionError.
 QKV_API std::string bars_text(View matrix, const BarsOptions& options = {});
+
+struct TableColumn {
+  std::string title;
+  bool right = false;  // numbers stand to the right
+};
+
+// A table for a terminal: the titles, then a line a row, columns two spaces apart. What would upset the terminal
+// (control characters, invalid UTF-8) is drawn as "�", and cells end after 200 columns of the terminal with an
+// ellipsis. A row has at most as many cells as there are columns.
+QKV_API std::string table_text(const std::vector<TableColumn>& columns,
+                               const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace qkv

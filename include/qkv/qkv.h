@@ -10,11 +10,11 @@
 #include <qkv/dtype.h>
 #include <qkv/error.h>
 #include <qkv/gemm.h>
+#include <qkv/io.h>
 #include <qkv/isa.h>
 #include <qkv/mask.h>
 #include <qkv/masked_softmax.h>
 #include <qkv/merge.h>
-#include <qkv/npy.h>
 #include <qkv/ops.h>
 #include <qkv/optim.h>
 #include <qkv/plot.h>

@@ -2,9 +2,17 @@
 #include "base/message.h"
 
 #include <locale>
+#include <ostream>
 #include <sstream>
 
+#include "base/printable.h"
+
 namespace qkv {
+namespace {
+
+std::ostream& operator<<(std::ostream& out, const Quoted& quoted) { return out << printable(quoted.text, 200); }
+
+}  // namespace
 
 std::string joined(std::initializer_list<MessagePart> parts) {
   std::ostringstream text;

@@ -10,6 +10,11 @@
 
 namespace qkv {
 
+// Foreign text in a message, as printable() writes it, cut after 200 bytes.
+struct Quoted {
+  std::string_view text;
+};
+
 // What a message is made of. One type for everything, so that the many calls of message share one function: a template
 // that prints each list of types for itself took 150 kB of the library.
 class MessagePart {
@@ -23,10 +28,11 @@ class MessagePart {
   MessagePart(const char* text) : value_(std::string_view(text)) {}
   MessagePart(std::string_view text) : value_(text) {}
   MessagePart(const std::string& text) : value_(std::string_view(text)) {}
+  MessagePart(Quoted text) : value_(text) {}
 
  private:
   friend std::string joined(std::initializer_list<MessagePart> parts);
-  std::variant<char, double, std::int64_t, std::uint64_t, std::string_view> value_;
+  std::variant<char, double, std::int64_t, std::uint64_t, std::string_view, Quoted> value_;
 };
 
 std::string joined(std::initializer_list<MessagePart> parts);

@@ -21,4 +21,23 @@ Utf8Character first_character(std::string_view text) {
   return {bytes, code, true};
 }
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const Utf8Character character = first_character(text);
+    if (!character.valid) return false;
+    text.remove_prefix(character.bytes);
+  }
+  return true;
+}
+
+void append_utf8(std::string& text, char32_t code) {
+  if (code < 0x80) {
+    text += static_cast<char>(code);
+    return;
+  }
+  const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;  // bytes after the first, of six bits each
+  text += static_cast<char>((0xf00u >> (more + 1) & 0xff) | code >> (6 * more));
+  for (int i = more; i-- > 0;) text += static_cast<char>(0x80 | (code >> (6 * i) & 0x3f));
+}
+
 }  // namespace qkv

@@ -1,7 +1,8 @@
-// base/utf8.h: one character after another of text that may not be valid UTF-8.
+// base/utf8.h: one character after another of text that may not be valid UTF-8, and how text is made of them.
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace qkv {
@@ -14,5 +15,10 @@ struct Utf8Character {
 
 // The first character of `text`, which must not be empty. Overlong forms and surrogates are not valid.
 Utf8Character first_character(std::string_view text);
+
+bool is_utf8(std::string_view text);
+
+// A code point that is no surrogate and at most 0x10ffff.
+void append_utf8(std::string& text, char32_t code);
 
 }  // namespace qkv

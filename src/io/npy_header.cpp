@@ -2,9 +2,7 @@
 #include "io/npy_header.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
-#include <limits>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -13,6 +11,9 @@
 
 #include "base/message.h"
 #include "base/printable.h"
+#include "io/dense_size.h"
+#include "io/refuse.h"
+#include "io/scanner.h"
 
 namespace qkv {
 namespace {
@@ -31,19 +32,18 @@ Dtype dtype_named(std::string_view descr) {
     if (descr == known.descr) return known.dtype;
   }
   if (descr.starts_with('>')) {
-    throw FileError(message("its elements are big endian (", printable(descr, 40), "); only little endian is read"));
+    refuse("its elements are big endian (", printable(descr, 40), "); only little endian is read");
   }
   if (descr.find('O') != std::string_view::npos) {
-    throw FileError(message("it holds Python objects (", printable(descr, 40), "), which are never read"));
+    refuse("it holds Python objects (", printable(descr, 40), "), which are never read");
   }
-  throw FileError(message("its dtype ", printable(descr, 40),
-                          " is not read; only bool, int32, int64, float16, float32 and float64 are"));
+  refuse("its dtype ", printable(descr, 40), " is not read; only bool, int32, int64, float16, float32 and float64 are");
 }
 
-// The text of the header, taken apart token by token. Python's syntax, but only as much of it as arrays need.
-class TextParser {
+// Python's syntax, but only as much of it as arrays need.
+class TextParser : private Scanner {
  public:
-  explicit TextParser(std::string_view text) : text_(text) {}
+  explicit TextParser(std::string_view text) : Scanner(text, " ") {}
 
   NpyHeader parse() {
     std::optional<Dtype> dtype;
@@ -60,7 +60,7 @@ class TextParser {
       } else if (key == "shape") {
         set_once(shape, parse_shape(), key);
       } else {
-        throw FileError(message("its header has an unknown key ", printable(key, 40)));
+        refuse("its header has an unknown key ", printable(key, 40));
       }
       if (!accept(",")) {
         require("}");
@@ -74,46 +74,28 @@ class TextParser {
  private:
   template <class T>
   static void set_once(std::optional<T>& target, T value, std::string_view key) {
-    if (target) throw FileError(message("its header has the key '", key, "' twice"));
+    if (target) refuse("its header has the key '", key, "' twice");
     target = value;
   }
   template <class T>
   static T required(const std::optional<T>& value, std::string_view key) {
-    if (!value) throw FileError(message("its header lacks the key '", key, "'"));
+    if (!value) refuse("its header lacks the key '", key, "'");
     return *value;
-  }
-
-  [[noreturn]] void fail(std::string_view expected) const {
-    throw FileError(message("its header is malformed at byte ", position_, ": expected ", expected, ", found ",
-                            position_ < text_.size() ? printable(text_.substr(position_), 16) : "its end"));
-  }
-
-  void skip_spaces() {
-    while (position_ < text_.size() && text_[position_] == ' ') ++position_;
-  }
-  bool accept(std::string_view token) {
-    skip_spaces();
-    if (!text_.substr(position_).starts_with(token)) return false;
-    position_ += token.size();
-    return true;
-  }
-  void require(std::string_view token) {
-    if (!accept(token)) fail(token);
   }
 
   // Escapes are not undone: no key and no dtype has any.
   std::string_view string() {
-    skip_spaces();
-    const std::string_view rest = text_.substr(position_);
-    if (!rest.starts_with('\'') && !rest.starts_with('"')) fail("a string");
-    const std::size_t end = rest.find(rest.front(), 1);
+    skip_blanks();
+    const std::string_view text = rest();
+    if (!text.starts_with('\'') && !text.starts_with('"')) fail("a string");
+    const std::size_t end = text.find(text.front(), 1);
     if (end == std::string_view::npos) fail("a string that ends");
-    position_ += end + 1;
-    return rest.substr(1, end - 1);
+    skip(end + 1);
+    return text.substr(1, end - 1);
   }
 
   Dtype parse_descr() {
-    if (accept("[")) throw FileError("its elements are of a structured type, which is not read");
+    if (accept("[")) refuse("its elements are of a structured type, which is not read");
     return dtype_named(string());
   }
 
@@ -127,9 +109,9 @@ class TextParser {
     std::vector<std::int64_t> extents;
     require("(");
     while (!accept(")")) {
-      extents.push_back(parse_extent());
+      extents.push_back(whole_number("extent"));
       if (extents.size() > static_cast<std::size_t>(Shape::max_rank)) {
-        throw FileError(message("its rank is more than ", Shape::max_rank));
+        refuse("its rank is more than ", Shape::max_rank);
       }
       if (!accept(",")) {
         // Without its comma (3) is a number to Python, not a shape.
@@ -141,26 +123,10 @@ class TextParser {
     return Shape(extents);
   }
 
-  std::int64_t parse_extent() {
-    skip_spaces();
-    const char* begin = text_.data() + position_;
-    std::int64_t extent = 0;
-    const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), extent);
-    if (error == std::errc::result_out_of_range) throw FileError("an extent of its shape does not fit in 64 bits");
-    if (error != std::errc()) fail("a whole number");
-    if (extent < 0) throw FileError(message("the extent ", extent, " of its shape is negative"));
-    if (*begin == '0' && end - begin > 1) fail("a number without leading zeros");
-    position_ += static_cast<std::size_t>(end - begin);
-    return extent;
-  }
-
   void require_padding() {
-    skip_spaces();
-    if (text_.substr(position_) != "\n") fail("spaces and one newline");
+    skip_blanks();
+    if (rest() != "\n") fail("spaces and one newline");
   }
-
-  std::string_view text_;
-  std::size_t position_ = 0;
 };
 
 }  // namespace
@@ -168,20 +134,19 @@ class TextParser {
 NpyStart parse_npy_start(std::span<const std::byte> first_bytes) {
   const auto byte = [&](std::size_t i) { return std::to_integer<std::size_t>(first_bytes[i]); };
   if (first_bytes.size() < magic.size() || std::memcmp(first_bytes.data(), magic.data(), magic.size()) != 0) {
-    throw FileError("it is not a .npy file (it does not begin with \\x93NUMPY)");
+    refuse("it is not a .npy file (it does not begin with \\x93NUMPY)");
   }
-  if (first_bytes.size() < magic.size() + 2) throw FileError("it is truncated in its header");
+  if (first_bytes.size() < magic.size() + 2) refuse("it is truncated in its header");
   const std::size_t major = byte(6), minor = byte(7);
   if (major < 1 || major > 3 || minor != 0) {
-    throw FileError(message("its format version ", major, ".", minor, " is unknown; 1.0, 2.0 and 3.0 are read"));
+    refuse("its format version ", major, ".", minor, " is unknown; 1.0, 2.0 and 3.0 are read");
   }
   NpyStart start;
   start.text_begin = major == 1 ? 10 : 12;
-  if (first_bytes.size() < start.text_begin) throw FileError("it is truncated in its header");
+  if (first_bytes.size() < start.text_begin) refuse("it is truncated in its header");
   for (std::size_t i = start.text_begin; i-- > 8;) start.text_length = start.text_length << 8 | byte(i);
   if (start.text_length > npy_text_limit) {
-    throw FileError(
-        message("its header claims ", start.text_length, " bytes; more than ", npy_text_limit, " are not read"));
+    refuse("its header claims ", start.text_length, " bytes; more than ", npy_text_limit, " are not read");
   }
   return start;
 }
@@ -189,25 +154,15 @@ NpyStart parse_npy_start(std::span<const std::byte> first_bytes) {
 NpyHeader parse_npy_text(std::string_view text) { return TextParser(text).parse(); }
 
 std::size_t npy_data_bytes(const NpyHeader& header, std::uint64_t bytes_after_header) {
-  std::uint64_t bytes = size_of(header.dtype);
-  bool fits = true, empty = false;
-  for (const std::int64_t extent : header.shape) {
-    empty = empty || extent == 0;
-    // An extent of 0 counts as 1: what surrounds it must be a possible size too, since strides are made of it.
-    fits =
-        fits && !__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(std::max<std::int64_t>(extent, 1)), &bytes);
-  }
-  if (!fits || bytes > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-    throw FileError(message("the size of its shape ", header.shape.text(), " does not fit in 64 bits"));
-  }
-  if (empty) bytes = 0;
+  const auto bytes = static_cast<std::uint64_t>(
+      dense_size({header.shape.begin(), header.shape.end()}, static_cast<int>(8 * size_of(header.dtype))).bytes);
   if (bytes_after_header < bytes) {
-    throw FileError(message("it is truncated: ", name_of(header.dtype), " of shape ", header.shape.text(), " takes ",
-                            bytes, " bytes, ", bytes_after_header, " follow the header"));
+    refuse("it is truncated: ", name_of(header.dtype), " of shape ", header.shape.text(), " takes ", bytes, " bytes, ",
+           bytes_after_header, " follow the header");
   }
   if (bytes_after_header > bytes) {
-    throw FileError(message("it has ", bytes_after_header - bytes, " bytes too many: ", name_of(header.dtype),
-                            " of shape ", header.shape.text(), " takes ", bytes, " bytes"));
+    refuse("it has ", bytes_after_header - bytes, " bytes too many: ", name_of(header.dtype), " of shape ",
+           header.shape.text(), " takes ", bytes, " bytes");
   }
   return static_cast<std::size_t>(bytes);
 }

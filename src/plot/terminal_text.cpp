@@ -50,7 +50,8 @@ int columns_of(std::string_view text) {
 }
 
 std::string clean(std::string_view text, int limit) {
-  std::string result, cut;  // `cut` is the longest beginning that leaves room for an ellipsis
+  std::string result;
+  std::size_t cut = 0;  // the longest beginning that leaves room for an ellipsis
   int columns = 0;
   while (!text.empty()) {
     const Utf8Character character = first_character(text);
@@ -61,8 +62,8 @@ std::string clean(std::string_view text, int limit) {
       result += text.substr(0, character.bytes);
       columns += columns_of(character.code);
     }
-    if (columns > limit) return cut + "…";
-    if (columns < limit) cut = result;
+    if (columns > limit) return result.substr(0, cut) + "…";
+    if (columns < limit) cut = result.size();
     text.remove_prefix(character.bytes);
   }
   return result;

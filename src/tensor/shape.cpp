@@ -6,6 +6,7 @@
 #include <qkv/tensor.h>
 
 #include "base/message.h"
+#include "tensor/extents.h"
 
 namespace qkv {
 
@@ -33,13 +34,15 @@ std::int64_t Shape::elements() const {
   return product;
 }
 
-std::string Shape::text() const {
-  std::string text = "[";
-  for (int axis = 0; axis < rank_; ++axis) {
-    if (axis > 0) text += ", ";
-    text += std::to_string((*this)[axis]);
+std::string Shape::text() const { return text_of_extents({begin(), end()}); }
+
+std::string text_of_extents(std::span<const std::int64_t> extents) {
+  constexpr std::size_t most = 64;
+  std::string text;
+  for (const std::int64_t extent : extents.first(std::min(extents.size(), most))) {
+    text += (text.empty() ? "" : ", ") + std::to_string(extent);
   }
-  return text + "]";
+  return "[" + text + (extents.size() > most ? ", …]" : "]");
 }
 
 bool operator==(const Shape& a, const Shape& b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }

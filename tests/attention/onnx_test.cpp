@@ -3,7 +3,7 @@
 // The cases are not part of this repository: QKV_SHARED names the folder that has onnx_attention/ in it, and ../shared
 // beside the repository is where they are looked for otherwise. Where they are missing, the test is skipped aloud.
 #include <qkv/attend.h>
-#include <qkv/npy.h>
+#include <qkv/io.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // tests/io/npy_read_test.cpp: .npy files, good and hostile, to tensors.
-#include <qkv/npy.h>
+#include <qkv/io.h>
 
 #include <sys/stat.h>
 

@@ -1,5 +1,5 @@
 // tests/io/npy_write_test.cpp: tensors to .npy files, whole or not at all.
-#include <qkv/npy.h>
+#include <qkv/io.h>
 
 #include <sys/resource.h>
 #include <sys/stat.h>
