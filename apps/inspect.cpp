@@ -142,7 +142,7 @@ int run(const Arguments& given) {
   }
   if (given.json) {
     // Escaped to ASCII, nothing in a name can reach a terminal.
-    std::cout << json_of(given, contents).dump(2, ' ', true, Json::error_handler_t::replace) << "\n";
+    std::cout << json_of(given, contents).dump(-1, ' ', true, Json::error_handler_t::replace) << "\n";
   } else {
     print(given, contents);
   }

@@ -32,6 +32,12 @@ foreach(source IN LISTS sources)
   qkv_add_test(examples.${name} ${python} ${rules}/example_test.py ${source} $<TARGET_FILE:example_${name}>)
 endforeach()
 
+# Files that another program wrote, or reads.
+add_executable(safetensors_copy interop/safetensors_copy.cpp)
+target_link_libraries(safetensors_copy PRIVATE qkv_settings qkv::qkv)
+qkv_add_test(interop.safetensors ${python} ${CMAKE_CURRENT_SOURCE_DIR}/interop/safetensors_test.py
+             $<TARGET_FILE:safetensors_copy>)
+
 # What follows is about the library as it is shipped; sanitizers change what it needs and how it is linked.
 if(QKV_SANITIZE)
   return()

@@ -84,16 +84,16 @@ void append_json_string(std::string& text, std::string_view string) {
   constexpr char digits[] = "0123456789abcdef";
   text += '"';
   for (const char c : string) {
-    const std::size_t letter = c == '/' ? std::string_view::npos : meanings.find(c);
-    if (letter != std::string_view::npos) {
+    const bool plain = static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\';
+    if (plain) {
+      text += c;
+    } else if (const std::size_t letter = meanings.find(c); letter != std::string_view::npos) {
       text += '\\';
       text += letters[letter];
-    } else if (static_cast<unsigned char>(c) < 0x20) {
+    } else {
       text += "\\u00";
       text += digits[c >> 4];
       text += digits[c & 15];
-    } else {
-      text += c;
     }
   }
   text += '"';

@@ -197,9 +197,10 @@ View stored_view(const StoredTensor& tensor, const std::byte* file) {
 }
 
 Tensor stored_copy(const StoredTensor& tensor, const std::byte* file) {
-  Tensor copy = Tensor::uninitialized(Shape(tensor.shape), require_viewable(tensor));
+  const Dtype dtype = require_viewable(tensor);  // before a Shape is made of what may be no Shape
+  Tensor copy = Tensor::uninitialized(Shape(tensor.shape), dtype);
   if (tensor.bytes > 0) std::memcpy(copy.view().data(), file + tensor.offset, static_cast<std::size_t>(tensor.bytes));
-  if (copy.dtype() == Dtype::boolean) require_booleans(copy);
+  if (dtype == Dtype::boolean) require_booleans(copy);
   return copy;
 }
 
