@@ -80,14 +80,14 @@ class Usage(CommandTest):
     def test_help_is_printed_with_examples(self):
         result = self.run_qkv("--help")
         self.expect_success(result)
-        for command in ["attend", "demo", "bench"]:
+        for command in ["attend", "demo", "inspect", "bench"]:
             self.assertIn(command, result.stdout)
             help_text = self.run_qkv(command, "--help")
             self.expect_success(help_text)
             self.assertIn(f"Examples:\n  qkv {command}", help_text.stdout)
 
     def test_no_line_of_help_is_wider_than_120_columns(self):
-        for arguments in [[], ["attend"], ["demo"], ["bench"]]:
+        for arguments in [[], ["attend"], ["demo"], ["inspect"], ["bench"]]:
             for line in self.run_qkv(*arguments, "--help").stdout.splitlines():
                 self.assertLessEqual(len(line), 120, line)
 

@@ -49,6 +49,24 @@ TEST(FirstCharacter, WhatIsNotUtf8IsOneInvalidByte) {
   }
 }
 
+TEST(AppendUtf8, EveryCharacterIsReadBack) {
+  for (const char32_t code : {0x0u, 0x7fu, 0x80u, 0x7ffu, 0x800u, 0xd7ffu, 0xe000u, 0xffffu, 0x10000u, 0x10ffffu}) {
+    std::string text;
+    append_utf8(text, code);
+    const Utf8Character character = first_character(text);
+    EXPECT_TRUE(character.valid) << code;
+    EXPECT_EQ(character.code, code);
+    EXPECT_EQ(character.bytes, text.size());
+  }
+}
+
+TEST(IsUtf8, AllCharactersMustBe) {
+  EXPECT_TRUE(is_utf8(""));
+  EXPECT_TRUE(is_utf8("ä漢𝄞"));
+  EXPECT_FALSE(is_utf8("ä\xff"));
+  EXPECT_FALSE(is_utf8("abc\xe6\xbc"));
+}
+
 TEST(Printable, OrdinaryTextIsQuotedAndUnchanged) { EXPECT_EQ(printable("größe.npy"), "'größe.npy'"); }
 
 TEST(Printable, WhatWouldBreakALineOrATerminalIsWrittenInHexadecimal) {
@@ -68,6 +86,11 @@ struct Thousands : std::numpunct<char> {
   char do_thousands_sep() const override { return '.'; }
   std::string do_grouping() const override { return "\3"; }
 };
+
+TEST(Message, ForeignTextIsQuotedAndCut) {
+  EXPECT_EQ(message("name ", Quoted{"a\nb"}, "."), "name 'a\\x0ab'.");
+  EXPECT_EQ(message(Quoted{std::string(300, 'x')}), "'" + std::string(200, 'x') + "…'");
+}
 
 TEST(Message, NumbersAreWrittenPlainlyWhateverTheProgramsLocale) {
   const std::locale before = std::locale::global(std::locale(std::locale::classic(), new Thousands));
