@@ -54,7 +54,7 @@ TEST(AppendUtf8, EveryCharacterIsReadBack) {
     std::string text;
     append_utf8(text, code);
     const Utf8Character character = first_character(text);
-    EXPECT_TRUE(character.valid) << code;
+    EXPECT_TRUE(character.valid) << static_cast<unsigned>(code);
     EXPECT_EQ(character.code, code);
     EXPECT_EQ(character.bytes, text.size());
   }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -201,13 +202,12 @@ TEST_F(ReadSafetensors, AMissingTensorIsNamedWithTheFileAndTheNearestName) {
 }
 
 TEST_F(ReadSafetensors, ViewsOutliveTheFileObjectThatMadeThemAsLongAsACopyLives) {
-  SafetensorsFile kept = with_one("F32", "[1]", bytes_of<float>({4}));
-  View view;
-  {
-    const SafetensorsFile copy = kept;
-    view = copy.view("x");
-  }
+  auto first = std::make_unique<SafetensorsFile>(with_one("F32", "[1]", bytes_of<float>({4})));
+  const View view = first->view("x");
+  const SafetensorsFile copy = *first;
+  first.reset();
   EXPECT_EQ(view.as<float>()[0], 4);
+  EXPECT_EQ(copy.view("x").data(), view.data());
 }
 
 TEST_F(ReadSafetensors, AFileThatIsReplacedStaysWhatItWas) {
