@@ -51,8 +51,8 @@ struct QKV_API StoredTensor {
 //
 // The elements are the file's own memory. Replacing the file by renaming another over it, as write_safetensors does, is
 // harmless, but whoever overwrites it in place changes the elements, and after truncating it, looking at an element
-// that is gone ends the program with SIGBUS. There is no guard against that but not to do it, or to read() what is
-// needed.
+// that is gone ends the program with SIGBUS, in read() too. Nothing can guard against that but having read() what is
+// needed before.
 class QKV_API SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);  // throws FileError
