@@ -115,7 +115,7 @@ void weigh_rows(const WeighArgs<T>& args) {
   for (int i = args.keys * lanes; i < padded; ++i) args.scores[i] = lowest;
 
   HWY_ALIGN T partial[decode_pad * decode_rows];
-  HWY_ALIGN T references[decode_pad * decode_rows];
+  HWY_ALIGN T references[decode_pad * decode_rows] = {};  // all that are read are set; g++ does not see it
   HWY_ALIGN T entropies[with_entropy ? decode_pad * decode_rows : 1];
   for (int i = 0; i < group; ++i) partial[i] = lowest;
   for (int at = 0; at < padded; at += group) {

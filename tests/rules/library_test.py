@@ -26,6 +26,7 @@ class TheLibrary(unittest.TestCase):
         self.assertEqual(symbols.foreign(LIBRARY), [])
         self.assertGreater(len(symbols.shown(LIBRARY)), 20)
 
+    @unittest.skipIf("clang" in COMPILER, "the size is that of g++, which releases are built with")
     def test_stripped_it_is_smaller_than_2_megabytes(self):
         with tempfile.TemporaryDirectory() as folder:
             stripped = pathlib.Path(folder, "stripped.so")
