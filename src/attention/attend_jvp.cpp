@@ -77,7 +77,7 @@ template <class T>
 AttendRates run(const Problem& p, const Scoring& scoring, const AttendAnswer& answer, const AttendTangents& tangents,
                 const AttendOptions& options) {
   const Weighing& w = p.weighing;
-  const Strategy<T> strategy = choose_strategy<T>(p, scoring, Pass::backward);
+  const Strategy<T> strategy = choose_strategy<T>(p, scoring, Pass::rates);
   const VisibleRuns runs = visible_runs(p);
   const View dq = checked(tangents.q, p.q, p, "q"), dk = checked(tangents.k, p.k, p, "k"),
              dv = checked(tangents.v, p.v, p, "v");

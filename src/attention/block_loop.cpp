@@ -56,7 +56,7 @@ void BlockLoop<T>::pack_queries(int p) {
   const std::int64_t D = way.width;
   const T scale = way.kind == ScoreWay::Kind::dot ? static_cast<T>(way.scale * static_cast<double>(unit_)) : T(1);
   const auto offset = [&](int r) { return place(q, row_of(panel, r, group_.batch, head())); };
-  if (strategy_.decode || way.kind == ScoreWay::Kind::yours) {
+  if (strategy_.decode || way_->by_rows || way.kind == ScoreWay::Kind::yours) {
     const std::int64_t width = strategy_.query_width(way);
     std::fill_n(queries(p), panel.lanes * width, T(0));
     for (int r = 0; r < panel.rows(); ++r) {

@@ -1,5 +1,6 @@
 // attention/block_scores.cpp: the first and second station of the loop: a block's scores, and what is done to them.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -71,7 +72,16 @@ void BlockLoop<T>::score(int p, int first, int last, T* row_max, const T* added)
   args.per_row = w_.per_row_scale;
   args.per_coordinate = per_coordinate_;
   args.unit = problem_.weighing.kernel_values && !to_be_seen_ ? T(0) : unit_;
+  if (!way_->by_rows) return kernel(args);
+  const int rows = group_.panel(p).rows();
+  args.lanes = static_cast<int>(std::bit_ceil(static_cast<unsigned>(rows)));
+  args.scores = w_.row_scores;
+  args.row_max = nullptr;
   kernel(args);
+  for (int j = first; j < last; ++j) {
+    std::fill(std::copy_n(w_.row_scores + j * args.lanes, rows, scores_ + j * lanes), scores_ + (j + 1) * lanes, T(0));
+  }
+  if (row_max != nullptr) strategy_.edits->maximum({scores_, lanes, first, last, row_max});
 }
 
 // u^2 of every pair of the panel's part, where the way goes by distances: what a gaussian's score is -1/2 of.

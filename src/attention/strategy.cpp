@@ -51,7 +51,7 @@ std::vector<Panel> head_panels(std::int64_t heads, std::int64_t Tq) {
 }
 
 template <class T>
-typename Strategy<T>::Way kernel_of(const ScoreWay& way, bool decode, const Problem& problem, Isa isa) {
+typename Strategy<T>::Way kernel_of(const ScoreWay& way, bool decode, const Problem& problem, Isa isa, Pass pass) {
   const bool dense = way.k.stride(3) == 1;
   if (way.kind == ScoreWay::Kind::dot) {
     if (!decode) {
@@ -61,12 +61,15 @@ typename Strategy<T>::Way kernel_of(const ScoreWay& way, bool decode, const Prob
     const auto& scores = kernels::decode_kernels<T>(isa).score;
     return {&way, dense, scores[storage_index(way.k.dtype())], scores[0]};
   }
-  const auto& kernels = decode ? kernels::decode_score_kernels<T>(isa) : kernels::panel_score_kernels<T>(isa);
+  const bool additive = way.kind == ScoreWay::Kind::additive || way.kind == ScoreWay::Kind::additive_direct;
+  const bool by_rows = pass == Pass::backward && additive && problem.Tq <= decode_queries;
+  const auto& kernels =
+      decode || by_rows ? kernels::decode_score_kernels<T>(isa) : kernels::panel_score_kernels<T>(isa);
   const auto kernel = way.kind == ScoreWay::Kind::additive          ? kernels.additive
                       : way.kind == ScoreWay::Kind::additive_direct ? kernels.additive_direct
                       : way.kind == ScoreWay::Kind::distance        ? kernels.distance
                                                                     : nullptr;
-  return {&way, dense && way.k.dtype() == problem.compute, kernel, kernel};
+  return {&way, dense && way.k.dtype() == problem.compute, kernel, kernel, by_rows};
 }
 
 }  // namespace
@@ -108,8 +111,8 @@ Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring, Pass
     s.pool = s.pool_staged = panel.pool;
     s.weigh = panel.weigh;
   }
-  s.usual = kernel_of<T>(scoring.usual, s.decode, problem, isa);
-  if (!scoring.needs_exact.empty()) s.exact = kernel_of<T>(scoring.exact, s.decode, problem, isa);
+  s.usual = kernel_of<T>(scoring.usual, s.decode, problem, isa, pass);
+  if (!scoring.needs_exact.empty()) s.exact = kernel_of<T>(scoring.exact, s.decode, problem, isa, pass);
   // A block that is one cell of a block mask is skipped or seen whole.
   for (const ResolvedMask::Cells& cells : problem.mask.cells()) {
     if (cells.keys >= 32 && cells.keys < s.block_keys) s.block_keys = static_cast<int>(cells.keys);

@@ -59,6 +59,8 @@ struct Strategy {
     bool direct;
     void (*kernel)(const kernels::ScoreArgs<T>&);  // null: the function given to score_by
     void (*staged)(const kernels::ScoreArgs<T>&);
+    // Few rows of a panel are scored as decode scores them: lanes would be wasted, and the additive score is dear.
+    bool by_rows = false;
   };
   const kernels::GradientKernels<T>* gradients;
   const Scoring* scoring;
@@ -83,6 +85,7 @@ struct Strategy {
   std::int64_t tasks(const Problem& problem) const {
     return problem.B * units * divide_up(groups, run_groups) * chunks;
   }
+  bool scores_by_rows() const { return usual.by_rows || exact.by_rows; }
   std::int64_t query_width(const ScoreWay& way) const { return rounded(way.width); }
   std::int64_t max_query_width() const { return rounded(scoring->max_width()); }
   std::int64_t value_width(const Problem& problem) const { return rounded(problem.Dv); }
@@ -93,8 +96,9 @@ struct Strategy {
 
 // The choice depends on Tq, the widths, dtypes, options and the instruction set; never on B, H, Tk, lengths or threads,
 // so that a sequence's result does not depend on what else is in the call.
-// `scoring` must outlive it. The backward pass takes panels for any number of queries.
-enum class Pass : std::uint8_t { forward, backward };
+// `scoring` must outlive it. The passes after the forward one take panels for any number of queries; that of rates
+// needs queries in panels, too.
+enum class Pass : std::uint8_t { forward, backward, rates };
 template <class T>
 Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring, Pass pass = Pass::forward);
 

@@ -61,6 +61,7 @@ struct Workspace {
     first = carver.take<std::int64_t>(group * lanes);
     last = carver.take<std::int64_t>(group * lanes);
     scores = carver.take<T>(block * lanes);
+    if (s.scores_by_rows()) row_scores = carver.take<T>(block * kernels::decode_rows);
     const bool direct = s.usual.direct && (s.scoring->needs_exact.empty() || s.exact.direct);
     if (!direct || masked) keys = carver.take<T>(block * width);
     strip_stride = block * strip;
@@ -111,6 +112,7 @@ struct Workspace {
   KeyRange* mass_spans = nullptr;
   std::int64_t *first, *last;            // per panel: the range of keys of each row
   T* scores;                             // the block in hand
+  T* row_scores = nullptr;               // the same before its rows are spread over the lanes
   T *keys = nullptr, *values = nullptr;  // the block's keys and values, where they are not read in place
   T* row;                                // one panel's rows in plain order
   T* shadow = nullptr;                   // which pairs of the block are excluded

@@ -18,6 +18,7 @@ HEIGHT = {layer: height for height, group in enumerate(LAYERS) for layer in grou
 HEADERS = {
     "attend.h": "attention",
     "attend_backward.h": "attention",
+    "attend_jvp.h": "attention",
     "attend_op.h": "ops",
     "autograd.h": "autograd",
     "cache.h": "attention",
