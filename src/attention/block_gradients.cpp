@@ -57,9 +57,7 @@ bool BlockGradients<T>::run(const GroupOf& group, KeyRange keys, PairSums& sums)
   const KeyRange seen = loop_.sight_.all();
   if (seen.first >= seen.last) return false;
   begin_rows();
-  const std::int64_t step = s_.block_keys;
-  for (std::int64_t block = seen.first / step * step; block < seen.last; block += step) {
-    if (!loop_.sight_.look_at(block, std::min(block + step, keys.last))) continue;
+  loop_.walk([this](std::int64_t) {
     const auto* way = task_.needs_slopes ? loop_.way_ : nullptr;
     const std::int64_t width = way == nullptr || by_units() ? 0 : way->score->product_width;
     keys_finite_ =
@@ -72,7 +70,7 @@ bool BlockGradients<T>::run(const GroupOf& group, KeyRange keys, PairSums& sums)
       if (!loop_.sight_.part(p).skip) panel_slopes(p);
     }
     products();
-  }
+  });
   return true;
 }
 
@@ -85,15 +83,7 @@ void BlockGradients<T>::begin_rows() {
   const View& dout = task_.upstream;
   for (int p = 0; p < group.count(); ++p) {
     const Panel& panel = group.panel(p);
-    const bool direct = dout.dtype() == dtype_of<T> && dout.stride(3) == 1;
-    const auto Dv = static_cast<int>(problem_.Dv);
-    if (!direct) {
-      for (int r = 0; r < panel.rows(); ++r) {
-        load_row(dout, place(dout, row(p, r)), dout.stride(3), Dv, w_.row + r * Dv);
-      }
-    }
-    s_.panel->transpose({direct ? dout.as<T>() + place(dout, row(p, 0)) : w_.row, direct ? dout.stride(2) : Dv,
-                         panel.rows(), Dv, T(1), room_.upstream + p * Dv * s_.max_lanes, panel.lanes});
+    loop_.transpose_rows(dout, p, problem_.Dv, T(1), room_.upstream + p * problem_.Dv * s_.max_lanes);
     const auto set = [&](T* to, const std::vector<T>& from, T padding) {
       if (from.empty()) return;
       const auto at = (group.batch * problem_.H + loop_.head()) * problem_.Tq + panel.first_query;
@@ -146,11 +136,10 @@ bool BlockGradients<T>::load_strips(const View& view, std::int64_t width, T* str
                              static_cast<int>(width), strips, room_.row_strip});
   }
   bool finite = true;
-  std::vector<T> loaded(static_cast<std::size_t>(width));
+  RowReader<T> reader(view);
   for (std::int64_t r = 0; r < rows_; ++r) {
-    load_row(view, place(view, first, first.query + r), view.stride(3), width, loaded.data());
-    finite &=
-        s_.panel->spread({loaded.data(), 0, 1, static_cast<int>(width), strips + r * s_.panel->strip, room_.row_strip});
+    finite &= s_.panel->spread({reader.row(place(view, first, first.query + r)), 0, 1, static_cast<int>(width),
+                                strips + r * s_.panel->strip, room_.row_strip});
   }
   return finite;
 }

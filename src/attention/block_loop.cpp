@@ -65,12 +65,20 @@ void BlockLoop<T>::pack_queries(int p) {
     }
     return;
   }
-  const bool direct = q.dtype() == dtype_of<T> && q.stride(3) == 1;
-  if (!direct) {
-    for (int r = 0; r < panel.rows(); ++r) load_row(q, offset(r), q.stride(3), D, w_.row + r * D);
+  transpose_rows(q, p, D, scale, queries(p));
+}
+
+// A panel's rows of a view, `width` columns of each: target[c * lanes + r].
+template <class T>
+void BlockLoop<T>::transpose_rows(const View& view, int p, std::int64_t width, T scale, T* target) const {
+  const Panel& panel = group_.panel(p);
+  const auto offset = [&](int r) { return place(view, row_of(panel, r, group_.batch, head())); };
+  const bool direct = view.dtype() == dtype_of<T> && view.stride(3) == 1;
+  for (int r = 0; r < panel.rows() && !direct; ++r) {
+    load_row(view, offset(r), view.stride(3), width, w_.row + r * width);
   }
-  strategy_.panel->transpose({direct ? q.as<T>() + offset(0) : w_.row, direct ? q.stride(2) : D, panel.rows(),
-                              static_cast<int>(D), scale, queries(p), panel.lanes});
+  strategy_.panel->transpose({direct ? view.as<T>() + offset(0) : w_.row, direct ? view.stride(2) : width, panel.rows(),
+                              static_cast<int>(width), scale, target, panel.lanes});
 }
 
 template <class T>
@@ -93,16 +101,22 @@ void BlockLoop<T>::visit_scores(FunctionRef<void(int, std::int64_t, int)> visit)
 }
 
 template <class T>
-void BlockLoop<T>::for_each_block(FunctionRef<void(int, std::int64_t)> work) {
+void BlockLoop<T>::walk(FunctionRef<void(std::int64_t)> visit) {
   const KeyRange all = sight_.all();
   const std::int64_t step = strategy_.block_keys;
   for (std::int64_t block = all.first / step * step; block < all.last; block += step) {
-    if (!sight_.look_at(block, std::min(block + step, end_))) continue;
+    if (sight_.look_at(block, std::min(block + step, end_))) visit(block);
+  }
+}
+
+template <class T>
+void BlockLoop<T>::for_each_block(FunctionRef<void(int, std::int64_t)> work) {
+  walk([&](std::int64_t block) {
     records_.fetch(group_, sight_, way_);
     for (int p = 0; p < group_.count(); ++p) {
       if (!sight_.part(p).skip) work(p, block);
     }
-  }
+  });
 }
 
 template <class T>

@@ -90,10 +90,13 @@ class BlockLoop {
   T* queries(int p) const { return w_.queries + p * w_.panel_queries; }
   bool exclusion_only() const { return problem_.weighing.exclusion_only && !to_be_seen_; }
   bool linear() const { return problem_.weighing.family == Family::linear && !to_be_seen_; }
-  // Calls work(panel, first key of the block) for every block in which the panel sees something.
+  // Takes every block in hand in which the group sees something.
+  void walk(FunctionRef<void(std::int64_t block)> visit);
+  // Fetches its records, and calls work(panel, first key of the block) for every panel that sees something of it.
   void for_each_block(FunctionRef<void(int panel, std::int64_t block)> work);
 
   void pack_queries(int p);
+  void transpose_rows(const View& view, int p, std::int64_t width, T scale, T* target) const;
   void set_score_parameters();
   void compute_scores(int p);
   void score(int p, int first, int last, T* row_max, const T* added = nullptr);

@@ -72,13 +72,9 @@ void BlockTangents<T>::run(const GroupOf& group) {
 
 template <class T>
 void BlockTangents<T>::begin_panel(int p) {
-  const Panel& panel = loop_.group_.panel(p);
   std::fill_n(loop_.sums(p), w_.panel_sums, T(0));
   std::fill_n(totals(p), s_.max_lanes, T(0));
-  if (!task_.left) return;
-  const View& rows = task_.left;
-  s_.panel->transpose({rows.as<T>() + place(rows, row(p, 0)), rows.stride(2), panel.rows(),
-                       static_cast<int>(rows.extent(3)), T(1), left(p), panel.lanes});
+  if (task_.left) loop_.transpose_rows(task_.left, p, task_.left.extent(3), T(1), left(p));
 }
 
 template <class T>

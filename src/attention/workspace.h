@@ -66,7 +66,7 @@ struct Workspace {
     if (!direct || masked) keys = carver.take<T>(block * width);
     strip_stride = block * strip;
     if (!s.decode || !s.values_direct || masked) values = carver.take<T>(strips * strip_stride);
-    row = carver.take<T>(std::max(s.max_rows * width, problem.Dv));
+    row = carver.take<T>(s.max_rows * std::max(width, problem.Dv));
     if (masked) {
       shadow = carver.take<T>(block * lanes);
       selected_weights = carver.take<T>(block);

@@ -52,19 +52,11 @@ HWY_INLINE void product_tile(const RecallArgs<T>& args, int j, const Start& star
   finish(sum, j * vectors * L);
 }
 
-template <class T, class Run>
-HWY_INLINE void with_panel_vectors(int lanes, const Run& run) {
-  if (lanes == lanes_of<T>) return run.template operator()<1>();
-  if constexpr (max_vectors > 1) {
-    run.template operator()<2>();
-  }
-}
-
 template <class T>
 void weigh(const RecallArgs<T>& args) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
-  with_panel_vectors<T>(args.lanes, [&]<int vectors>() {
+  with_vectors<T>(args.lanes, [&]<int vectors>() {
     const auto start = [&](int v) { return hn::Neg(hn::Load(d, args.per_row + v * L)); };
     for_each_score_tile<vectors, false>(args.first, args.last, [&]<int keys>(int j) {
       product_tile<keys, vectors>(args, j, start, [&](Vec<T>(&sum)[keys][vectors], int at) {
@@ -81,7 +73,7 @@ template <class T>
 void chain(const RecallArgs<T>& args) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
-  with_panel_vectors<T>(args.lanes, [&]<int vectors>() {
+  with_vectors<T>(args.lanes, [&]<int vectors>() {
     const auto start = [&](int v) { return hn::Load(d, args.per_row + v * L); };
     for_each_score_tile<vectors, false>(args.first, args.last, [&]<int keys>(int j) {
       product_tile<keys, vectors>(args, j, start, [&](Vec<T>(&sum)[keys][vectors], int at) {

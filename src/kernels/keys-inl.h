@@ -11,6 +11,7 @@
 
 #include "kernels/block.h"
 #include "kernels/half-inl.h"
+#include "kernels/panel-inl.h"
 #include "kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -60,15 +61,6 @@ HWY_INLINE void fill_panel(const ScoreArgs<T>& args, const Fill& fill) {
   });
   if (args.row_max == nullptr) return;
   for (int v = 0; v < vectors; ++v) hn::Store(highest[v], d, args.row_max + v * L);
-}
-
-// Calls run<vectors>() for a panel's lanes.
-template <class T, class Run>
-HWY_INLINE void with_vectors(int lanes, const Run& run) {
-  if (lanes == lanes_of<T>) return run.template operator()<1>();
-#if HWY_TARGET != HWY_AVX3  // panels are one vector wide there; see panel.cpp
-  run.template operator()<2>();
-#endif
 }
 
 // The distance of decode's rows of queries.

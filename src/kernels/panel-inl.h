@@ -38,6 +38,15 @@ template <class T>
 inline constexpr int strip_width = pool_vectors* lanes_of<T>;
 inline constexpr int group_panels = 8;
 
+// Calls run<vectors>() for a panel's lanes.
+template <class T, class Run>
+HWY_INLINE void with_vectors(int lanes, const Run& run) {
+  if (lanes == lanes_of<T>) return run.template operator()<1>();
+  if constexpr (max_vectors > 1) {
+    run.template operator()<2>();
+  }
+}
+
 // A tile of `count` keys, at most `most`.
 template <int most, class Tile>
 HWY_INLINE void score_some(int j, int count, const Tile& tile) {

@@ -65,16 +65,11 @@ void score_panel(const ScoreArgs<T>& args) {
 
 template <class T>
 void score(const ScoreArgs<T>& args) {
-  constexpr int L = lanes_of<T>;
-  const auto run = [&]<int vectors>() {
+  with_vectors<T>(args.lanes, [&]<int vectors>() {
     if (args.added != nullptr) return score_panel<vectors, Then::add_and_raise_max>(args);
     if (args.row_max != nullptr) return score_panel<vectors, Then::raise_max>(args);
     score_panel<vectors, Then::nothing>(args);
-  };
-  if (args.lanes == L) return run.template operator()<1>();
-  if constexpr (max_vectors > 1) {
-    run.template operator()<2>();
-  }
+  });
 }
 
 // Adds the vectors of several keys to `sum`, in pairs first: the chain of additions to one sum would be longer than all
@@ -147,14 +142,9 @@ void weigh_panel(const WeighArgs<T>& args) {
 
 template <class T>
 void weigh(const WeighArgs<T>& args) {
-  constexpr int L = lanes_of<T>;
-  const auto run = [&]<int vectors>() {
+  with_vectors<T>(args.lanes, [&]<int vectors>() {
     args.entropy != nullptr ? weigh_panel<vectors, true>(args) : weigh_panel<vectors, false>(args);
-  };
-  if (args.lanes == L) return run.template operator()<1>();
-  if constexpr (max_vectors > 1) {
-    run.template operator()<2>();
-  }
+  });
 }
 
 // Step is the type of args.value_stride, or that of a constant.

@@ -13,6 +13,7 @@
 #include "support/close.h"
 #include "support/errors.h"
 #include "support/isas.h"
+#include "support/layout.h"
 #include "support/pages.h"
 #include "support/random.h"
 #include "support/stations.h"
@@ -163,6 +164,19 @@ TEST_P(EveryScoreAndWeighingInFloat, OfEveryLayoutIsTheSame) {
     SCOPED_TRACE(c.text());
     expect_same_bits(gradients_of(without_ties(c), dout), expected);
   }
+}
+
+// Of upstream gradients, too, and of values wider than keys.
+TEST(Gradients, OfEveryLayoutOfUpstreamAreTheSame) {
+  Case c;
+  c.Tq = 40;
+  c.D = 3;
+  c.Dv = 50;
+  const Problem p = without_ties(c);
+  const Tensor dout = upstream_of(p);
+  const AttendGradients expected = gradients_of(p, dout);
+  const LaidOut spread(Tensor::copy_of(dout), Layout::spread);
+  expect_same_bits(gradients_of(p, spread.view()), expected);
 }
 
 TEST_P(EveryScoreAndWeighingInFloat, OfExtentsOfZeroIsZeros) {
