@@ -9,7 +9,6 @@
 #include <cstring>
 #include <limits>
 #include <new>
-#include <vector>
 
 namespace qkv {
 namespace {
@@ -17,6 +16,8 @@ namespace {
 constexpr std::size_t small_page = 4096;
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 constexpr std::size_t huge_from = std::size_t{4} << 20;
+// What malloc would give back to the system sooner or later, and get anew.
+constexpr std::size_t kept_from = std::size_t{64} << 10;
 
 // Stands in the 64 bytes before the memory that is handed out and says how to give it back.
 struct Origin {
@@ -29,15 +30,6 @@ static_assert(sizeof(Origin) <= alignment);
 Origin* origin_of(void* memory) { return reinterpret_cast<Origin*>(static_cast<char*>(memory) - alignment); }
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
-
-void* allocate_small(std::size_t bytes, bool zeroed) {
-  void* base = std::aligned_alloc(alignment, round_up(alignment + bytes, alignment));
-  if (base == nullptr) throw std::bad_alloc();
-  void* memory = static_cast<char*>(base) + alignment;
-  *origin_of(memory) = {base, 0, 0};
-  if (zeroed) std::memset(memory, 0, bytes);
-  return memory;
-}
 
 // Fresh pages of the system are zero already. The Origin lies in a small page of its own before the 2 MB boundary.
 void* allocate_huge(std::size_t bytes) {
@@ -60,10 +52,10 @@ void give_back(void* memory) {
   }
 }
 
-// Huge pieces that a thread has freed, for allocate_dirty; no more than a few.
+// Pieces that a thread has freed, for the next that are as large.
 class Spares {
  public:
-  static constexpr std::size_t most_pieces = 8, most_bytes = std::size_t{64} << 20;
+  static constexpr std::size_t most_pieces = 32, most_bytes = std::size_t{64} << 20;
 
   ~Spares() {
     for (std::size_t i = 0; i < count_; ++i) give_back(pieces_[i]);
@@ -111,63 +103,19 @@ Spares& spares() {
   return pieces;
 }
 
-// What a thread keeps of the memory of its calls: few pieces, none of them huge.
-struct Kept {
-  static constexpr std::size_t most = 4;
-  static constexpr std::size_t largest = std::size_t{64} << 20;
+void* spare(std::size_t bytes) { return Spares::ended ? nullptr : spares().take(bytes); }
 
-  struct Piece {
-    void* memory;
-    std::size_t bytes;
-  };
-  std::vector<Piece> pieces;
-
-  ~Kept() {
-    for (const Piece& piece : pieces) free_aligned(piece.memory);
-    ended = true;
+void* allocate_small(std::size_t bytes, bool zeroed) {
+  void* memory = bytes < kept_from ? nullptr : spare(bytes);
+  if (memory == nullptr) {
+    void* base = std::aligned_alloc(alignment, round_up(alignment + bytes, alignment));
+    if (base == nullptr) throw std::bad_alloc();
+    memory = static_cast<char*>(base) + alignment;
+    *origin_of(memory) = {base, 0, bytes < kept_from ? 0 : bytes};
   }
-  static thread_local bool ended;  // what is given back after it is freed
-};
-thread_local bool Kept::ended = false;
-
-Kept& kept() {
-  thread_local Kept pieces;
-  return pieces;
+  if (zeroed) std::memset(memory, 0, bytes);
+  return memory;
 }
-
-}  // namespace
-
-Reused::Reused(std::size_t bytes) {
-  auto& pieces = kept().pieces;
-  const auto fits = std::find_if(pieces.begin(), pieces.end(), [&](const Kept::Piece& p) { return p.bytes >= bytes; });
-  if (fits != pieces.end()) {
-    memory_ = fits->memory;
-    bytes_ = fits->bytes;
-    pieces.erase(fits);
-    return;
-  }
-  memory_ = allocate_aligned(bytes);
-  bytes_ = bytes;
-  pieces.reserve(Kept::most);  // so that giving back cannot throw
-}
-
-Reused::~Reused() {
-  if (memory_ == nullptr) return;
-  if (!Kept::ended && bytes_ <= Kept::largest) {
-    auto& pieces = kept().pieces;
-    if (pieces.size() == Kept::most) {
-      free_aligned(pieces.front().memory);
-      pieces.erase(pieces.begin());
-    }
-    if (pieces.capacity() >= Kept::most) {
-      pieces.push_back({memory_, bytes_});
-      return;
-    }
-  }
-  free_aligned(memory_);
-}
-
-namespace {
 
 void require_possible(std::size_t bytes) {
   if (bytes > std::numeric_limits<std::size_t>::max() / 2) throw std::bad_alloc();
@@ -183,9 +131,7 @@ void* allocate_aligned(std::size_t bytes) {
 void* allocate_dirty(std::size_t bytes) {
   require_possible(bytes);
   if (bytes < huge_from) return allocate_small(bytes, false);
-  if (!Spares::ended) {
-    if (void* spare = spares().take(bytes)) return spare;
-  }
+  if (void* memory = spare(bytes)) return memory;
   void* memory = allocate_huge(bytes);
   origin_of(memory)->keep_as = bytes;
   return memory;

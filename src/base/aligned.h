@@ -8,11 +8,13 @@ namespace qkv {
 
 inline constexpr std::size_t alignment = 64;
 
-// Zeroed memory, aligned to 64 bytes. From 4 MB up it starts at a 2 MB boundary and asks for 2 MB pages.
-// Throws std::bad_alloc. bytes = 0 gives a pointer that may be freed and not read.
+// Memory aligned to 64 bytes. From 4 MB up it starts at a 2 MB boundary and asks for 2 MB pages. From 64 kB up it may
+// be memory that this thread freed before: it is kept when it is freed, up to 64 MB a thread, because fresh pages of the
+// system cost as much as writing them several times.
+//
+// Zeroed (from 4 MB up always fresh, so that what is not touched costs nothing), or not. Throw std::bad_alloc.
+// bytes = 0 gives a pointer that may be freed and not read.
 void* allocate_aligned(std::size_t bytes);
-// The same, not zeroed. From 4 MB up it may be memory that this thread freed before: what was got here is kept when it
-// is freed, up to 64 MB a thread, because fresh pages cost as much as writing them twice.
 void* allocate_dirty(std::size_t bytes);
 void free_aligned(void* memory);
 
@@ -32,18 +34,15 @@ class Scratch {
   std::size_t bytes_ = 0;
 };
 
-// Memory of one call that the thread keeps for its next one: fresh pages from the system cost more than much of what is
-// done in them. Not zeroed. Moves; gives its memory back to whatever thread it ends on.
+// Memory of one call, not zeroed; the thread keeps it for its next one. Moves.
 class Reused {
  public:
   Reused() = default;
-  explicit Reused(std::size_t bytes);  // aligned to 64 bytes
-  ~Reused();
-  Reused(Reused&& other) noexcept
-      : memory_(std::exchange(other.memory_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  explicit Reused(std::size_t bytes) : memory_(allocate_dirty(bytes)) {}
+  ~Reused() { free_aligned(memory_); }
+  Reused(Reused&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
   Reused& operator=(Reused&& other) noexcept {
     std::swap(memory_, other.memory_);
-    std::swap(bytes_, other.bytes_);
     return *this;
   }
 
@@ -51,7 +50,6 @@ class Reused {
 
  private:
   void* memory_ = nullptr;
-  std::size_t bytes_ = 0;
 };
 
 }  // namespace qkv
