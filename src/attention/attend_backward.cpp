@@ -91,6 +91,10 @@ class Caller {
       products.dq = dq_place;
       products.dk = dk_place;
       products.factor *= scoring_.usual.scale;
+      if (!wanted_.bias && !wanted_.softcap && !wanted_.slopes) {  // nobody else wants slopes
+        task.slope_factor = products.factor;
+        products.factor = 1;
+      }
     } else if (task.needs_slopes) {
       dq = FormTensor(Shape{p_.B, p_.H, p_.Tq, width}, p_.compute);
       products.dq = {dq.view()};

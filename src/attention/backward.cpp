@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -53,6 +54,11 @@ class Backward {
       one_head_after_another_ |= (bias.stride(0) == 0 && problem_.B > 1) || (bias.stride(1) == 0 && problem_.H > 1);
       one_range_after_another_ |= bias.stride(3) == 0 && problem_.Tk > 1;
     }
+    const std::int64_t width = s_.scoring->usual.product_width;
+    product_columns_ = divide_up(width, s_.vector) * s_.vector;
+    // The additive kernel and users' functions take rows that are product_width apart.
+    products_as_they_are_ =
+        to.factor == 1 && !s_.scoring->parameters->hidden && problem_.score.kind != Score::Kind::yours;
     bytes_ = Workspace<T>(problem_, s_, nullptr).bytes;
     room_bytes_ = GradientRoom<T>(task, nullptr).bytes;
   }
@@ -87,24 +93,25 @@ class Backward {
     Workspace<T> workspace(problem_, s_, at);
     GradientRoom<T> room(task_, at + bytes_);
     const KeyRange keys{range * task_.range_keys, std::min((range + 1) * task_.range_keys, problem_.Tk)};
-    const std::int64_t count = keys.last - keys.first, value_width = s_.value_width(problem_);
-    std::fill_n(room.dk, count * task_.product_width, T(0));
-    std::fill_n(room.dv, count * value_width, T(0));
     const std::int64_t first = key_head * problem_.group, last = first + problem_.group;
     // Keys that differ by query head have gradients that do.
     const MutableView& dk = to_.dk.rows;
     const bool by_head = dk && dk.extent(1) != problem_.Hk;
+    const bool dk_in_place = !by_head && in_place(to_.dk, product_columns_);
+    const bool dv_in_place = in_place(to_.dv, s_.value_width(problem_));
+    room.dk = gather_in(dk_in_place, to_.dk, {b, key_head, keys.first}, keys, room.own_dk, task_.product_width);
+    room.dv = gather_in(dv_in_place, to_.dv, {b, key_head, keys.first}, keys, room.own_dv, s_.value_width(problem_));
     for (std::int64_t h = first; h < last; ++h) {
       run_head(b, h, range, keys, workspace, room);
       if (by_head) {
-        put({to_.dk, b, h, keys}, room.dk, task_.product_width, factors(b, h));
-        std::fill_n(room.dk, count * task_.product_width, T(0));
+        put({to_.dk, b, h, keys}, room.dk, factors(b, h));
+        room.dk.clear(keys.last - keys.first, task_.product_width);
       }
     }
-    if (dk && !by_head) put({to_.dk, b, key_head, keys}, room.dk, task_.product_width, factors(b, first));
-    if (to_.dv.rows)
-      put({to_.dv, b, key_head, keys}, room.dv, value_width,
-          std::vector<T>(static_cast<std::size_t>(problem_.Dv), T(1)));
+    if (dk && !by_head && !dk_in_place) put({to_.dk, b, key_head, keys}, room.dk, factors(b, first));
+    if (to_.dv.rows && !dv_in_place) {
+      put({to_.dv, b, key_head, keys}, room.dv, std::vector<T>(static_cast<std::size_t>(problem_.Dv), T(1)));
+    }
   }
 
   void run_head(std::int64_t b, std::int64_t h, std::int64_t range, KeyRange keys, Workspace<T>& workspace,
@@ -113,17 +120,37 @@ class Backward {
     PairSums& sums = sums_[static_cast<std::size_t>((b * problem_.H + h) * ranges_ + range)];
     const std::vector<T> columns = factors(b, h);
     for (std::int64_t group = 0; group < s_.groups; ++group) {
+      const KeyRange rows = s_.queries_of(group);
+      // The first range's share is what the others are added to, each in its turn.
+      const bool dq_in_place = range == 0 && in_place(to_.dq, product_columns_);
+      room.dq = gather_in(dq_in_place, to_.dq, {b, h, rows.first}, rows, room.own_dq, task_.product_width);
       const bool seen = block.run({b, h, group}, keys, sums);
       if (!to_.dq.rows) continue;
       const std::int64_t turn = (b * problem_.H + h) * s_.groups + group;
       turns_.wait(turn, range);
-      // The first range's share is what the others are added to.
       const bool add = to_.dq.add || range > 0;
-      const KeyRange rows = s_.queries_of(group);
-      if (!seen && !add) std::fill_n(room.dq, (rows.last - rows.first) * task_.product_width, T(0));
-      if (seen || !add) put({{to_.dq.rows, add}, b, h, rows}, room.dq, task_.product_width, columns);
+      if (!dq_in_place && (seen || !add)) put({{to_.dq.rows, add}, b, h, rows}, room.dq, columns);
       turns_.pass_on(turn, range);
     }
+  }
+
+  // Whether products can be gathered where they are wanted: whole vectors of rows that need no factor.
+  bool in_place(const ProductPlace& to, std::int64_t columns) const {
+    const MutableView& view = to.rows;
+    if (!view || view.extent(3) != columns || (&to != &to_.dv && !products_as_they_are_)) return false;
+    const auto vector = static_cast<std::int64_t>(s_.vector);
+    if (reinterpret_cast<std::uintptr_t>(view.data()) % (static_cast<std::size_t>(vector) * sizeof(T)) != 0)
+      return false;
+    return view.stride(0) % vector == 0 && view.stride(1) % vector == 0 && view.stride(2) % vector == 0;
+  }
+
+  // Rows for these queries or keys, zeros unless they are added to what is there.
+  typename GradientRoom<T>::Rows gather_in(bool in_place, const ProductPlace& to, const RowOf& first, KeyRange range,
+                                           T* own, std::int64_t width) const {
+    typename GradientRoom<T>::Rows rows{own, width};
+    if (in_place) rows = {to.rows.as<T>() + place(to.rows, first), to.rows.stride(2)};
+    if (!in_place || !to.add) rows.clear(range.last - range.first, in_place ? to.rows.extent(3) : width);
+    return rows;
   }
 
   // What the products' columns are multiplied by. Those of the additive score lack its hidden weights; see
@@ -145,16 +172,17 @@ class Backward {
     std::int64_t batch, head;
     KeyRange range;
   };
-  // Rows, `stride` apart, times a factor for each column.
-  void put(const Rows& to, const T* from, std::int64_t stride, const std::vector<T>& columns) const {
+  // With a factor for each column.
+  void put(const Rows& to, const typename GradientRoom<T>::Rows& from, const std::vector<T>& columns) const {
     const MutableView& view = to.place.rows;
     const std::int64_t width = view.extent(3);
-    for (std::int64_t i = to.range.first; i < to.range.last; ++i, from += stride) {
+    for (std::int64_t i = to.range.first; i < to.range.last; ++i) {
+      const T* values = from.row(i - to.range.first);
       T* row = view.as<T>() + place(view, {to.batch, to.head, i});
       if (to.place.add) {
-        for (std::int64_t c = 0; c < width; ++c) row[c] += from[c] * columns[static_cast<std::size_t>(c)];
+        for (std::int64_t c = 0; c < width; ++c) row[c] += values[c] * columns[static_cast<std::size_t>(c)];
       } else {
-        for (std::int64_t c = 0; c < width; ++c) row[c] = from[c] * columns[static_cast<std::size_t>(c)];
+        for (std::int64_t c = 0; c < width; ++c) row[c] = values[c] * columns[static_cast<std::size_t>(c)];
       }
     }
   }
@@ -179,7 +207,9 @@ class Backward {
   const ProductGradients& to_;
   std::int64_t ranges_;
   Turns turns_;
-  std::vector<PairSums> sums_;  // per head and range
+  std::vector<PairSums> sums_;    // per head and range
+  std::int64_t product_columns_;  // that the kernels write
+  bool products_as_they_are_;     // are what is wanted
   std::size_t bytes_, room_bytes_;
   bool one_head_after_another_ = false, one_range_after_another_ = false;
 };

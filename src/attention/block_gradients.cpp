@@ -27,9 +27,9 @@ GradientRoom<T>::GradientRoom(const GradientTask<T>& task, std::byte* memory) {
   upstream_strips = carver.take<T>(divide_up(Dv, strip) * row_strip);
   query_strips = carver.take<T>(divide_up(task.product_width, strip) * row_strip);
   key_strips = carver.take<T>(divide_up(task.product_width, strip) * key_strip);
-  dq = carver.take<T>(rows * task.product_width);
-  dk = carver.take<T>(task.range_keys * task.product_width);
-  dv = carver.take<T>(task.range_keys * s.value_width(task.problem));
+  own_dq = carver.take<T>(rows * task.product_width);
+  own_dk = carver.take<T>(task.range_keys * task.product_width);
+  own_dv = carver.take<T>(task.range_keys * s.value_width(task.problem));
   for (T** per_row : {&reference, &added, &entropy, &multiplier}) *per_row = carver.take<T>(group * lanes);
   ones = carver.take<T>(lanes);
   unedited = carver.take<T>(block * lanes);
@@ -78,22 +78,22 @@ bool BlockGradients<T>::run(const GroupOf& group, KeyRange keys, PairSums& sums)
 template <class T>
 void BlockGradients<T>::begin_rows() {
   const PanelGroup& group = loop_.group_;
-  std::fill_n(room_.dq, rows_ * task_.product_width, T(0));
   std::fill_n(room_.ones, s_.max_lanes, T(1));
   const View& dout = task_.upstream;
   for (int p = 0; p < group.count(); ++p) {
     const Panel& panel = group.panel(p);
-    loop_.transpose_rows(dout, p, problem_.Dv, T(1), room_.upstream + p * problem_.Dv * s_.max_lanes);
-    const auto set = [&](T* to, const std::vector<T>& from, T padding) {
+    const T factor = static_cast<T>(task_.slope_factor);
+    loop_.transpose_rows(dout, p, problem_.Dv, factor, room_.upstream + p * problem_.Dv * s_.max_lanes);
+    const auto set = [&](T* to, const std::vector<T>& from, T padding, T times = 1) {
       if (from.empty()) return;
       const auto at = (group.batch * problem_.H + loop_.head()) * problem_.Tq + panel.first_query;
       std::fill_n(row_array(to, p), s_.max_lanes, padding);
-      std::copy_n(from.begin() + at, panel.rows(), row_array(to, p));
+      for (int r = 0; r < panel.rows(); ++r) row_array(to, p)[r] = from[static_cast<std::size_t>(at + r)] * times;
     };
     const bool linear = problem_.weighing.family == Family::linear;
     set(room_.reference, task_.rows.reference, linear ? T(0) : infinity<T>);
-    set(room_.added, task_.rows.added, T(0));
-    set(room_.entropy, task_.rows.entropy, T(0));
+    set(room_.added, task_.rows.added, T(0), factor);
+    set(room_.entropy, task_.rows.entropy, T(0), factor);
     set(room_.multiplier, task_.rows.multiplier, T(0));
   }
   rows_finite_ = load_strips(dout, problem_.Dv, room_.upstream_strips);

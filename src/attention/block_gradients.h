@@ -1,6 +1,7 @@
 // attention/block_gradients.h: the way back through the four stations, block of keys by block of keys.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -39,6 +40,7 @@ struct GradientTask {
   View chosen;                // top_k: [B, H, Tq, k]; hard: [B, H, Tq, 1]; absent elsewhere
   bool needs_slopes = false;  // gradients of scores are wanted, and there are some
   bool needs_softcap = false, needs_slopes_of_alibi = false, needs_squares = false;
+  double slope_factor = 1;               // gradients of scores come multiplied by it
   std::vector<MutableView> biases = {};  // gradients of biases that are wanted, broadcast to [B, H, Tq, Tk]
   std::int64_t product_width = 0;        // of the rows that dq and dk are gathered in: a whole number of vectors
   std::int64_t range_keys = 0;           // keys of a task: a whole number of blocks
@@ -64,12 +66,22 @@ struct GradientRoom {
   T* upstream;                                  // per panel, transposed: [Dv][lanes]
   T *upstream_strips, *query_strips;            // of the group
   T* key_strips;                                // of the block
-  T* dq;                                        // [rows][product width]
-  T *dk, *dv;                                   // [range][product width], [range][value width]
+  T *own_dq, *own_dk, *own_dv;                  // [rows][product width], [range][product width], [range][value width]
   T *reference, *added, *entropy, *multiplier;  // per panel: [lanes]
   T* ones;                                      // [lanes]
   T* unedited;                                  // [block][lanes]: scores on their way to be edited
   T* dhidden;                                   // additive: the gradient of w, from the block in hand
+
+  // Where gradients are gathered: in this room or, where they need nothing more, where they are wanted.
+  struct Rows {
+    T* data;
+    std::int64_t stride;
+    T* row(std::int64_t i) const { return data + i * stride; }
+    void clear(std::int64_t count, std::int64_t width) const {
+      for (std::int64_t i = 0; i < count; ++i) std::fill_n(row(i), width, T(0));
+    }
+  };
+  Rows dq, dk, dv;
 };
 
 // Uses a loop that has begun a group, see BlockLoop.
@@ -78,8 +90,8 @@ class BlockGradients {
  public:
   BlockGradients(const GradientTask<T>& task, Workspace<T>& workspace, GradientRoom<T>& room);
 
-  // Adds the group's share to room.dk and room.dv, which start at key keys.first, and to `sums`; leaves that of the
-  // queries in room.dq. False: the group sees nothing of these keys, and room.dq is not filled.
+  // Adds the group's share to room.dq, which starts at its first query, to room.dk and room.dv, which start at key
+  // keys.first, and to `sums`. False: the group sees nothing of these keys.
   bool run(const GroupOf& group, KeyRange keys, PairSums& sums);
 
  private:
@@ -98,7 +110,7 @@ class BlockGradients {
   void add_to_bias(const MutableView& bias, int p, const T* slopes) const;
   void clear_unseen(int p, T* block) const;
   void products();
-  void gather(const T* weights, const T* strips, std::int64_t width, T* sums, std::int64_t stride) const;
+  void gather(const T* weights, const T* strips, std::int64_t width, const typename GradientRoom<T>::Rows& sums) const;
   void product_queries_and_keys();
   void slopes_by_distance(int p, T* slopes);
   void additive_gradients();

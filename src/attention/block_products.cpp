@@ -20,7 +20,7 @@ void BlockGradients<T>::products() {
     return;
   }
   const std::int64_t value_width = s_.value_width(problem_);
-  gather(weights(0), room_.upstream_strips, value_width, room_.dv, value_width);
+  gather(weights(0), room_.upstream_strips, value_width, room_.dv);
   if (!task_.needs_slopes) return;
   if (yours) return call_derivative();
   by_units() ? additive_gradients() : product_queries_and_keys();
@@ -38,8 +38,8 @@ void BlockGradients<T>::call_derivative() {
     loop_.scores_ = slopes(p) + offset(p) * loop_.group_.panel(p).lanes;
     const SlopeTile<T> tile{{loop_.block_of_head(p, 0, 0, part.keys), loop_.queries(p),
                              reinterpret_cast<const T*>(keys.row(offset(p))), stride, keys.stride, width},
-                            room_.dq + first_row(p) * task_.product_width,
-                            room_.dk + (first + offset(p)) * task_.product_width,
+                            room_.dq.row(first_row(p)),
+                            room_.dk.row(first + offset(p)),
                             task_.product_width};
     derive(problem_.score, tile);
   }
@@ -47,8 +47,8 @@ void BlockGradients<T>::call_derivative() {
 
 // sums += over the panels of weights^T rows
 template <class T>
-void BlockGradients<T>::gather(const T* weights, const T* strips, std::int64_t width, T* sums,
-                               std::int64_t stride) const {
+void BlockGradients<T>::gather(const T* weights, const T* strips, std::int64_t width,
+                               const typename GradientRoom<T>::Rows& sums) const {
   std::array<kernels::GatherPanel<T>, PanelGroup::max_panels> panels;
   int count = 0;
   for (int p = 0; p < loop_.group_.count(); ++p) {
@@ -64,19 +64,18 @@ void BlockGradients<T>::gather(const T* weights, const T* strips, std::int64_t w
   }
   const std::int64_t first = loop_.sight_.block().first - keys_.first;
   s_.gradients->gather(
-      {panels.data(), count, block_keys(), room_.row_strip, static_cast<int>(width), sums + first * stride, stride});
+      {panels.data(), count, block_keys(), room_.row_strip, static_cast<int>(width), sums.row(first), sums.stride});
 }
 
 template <class T>
 void BlockGradients<T>::product_queries_and_keys() {
-  const std::int64_t stride = task_.product_width;
   const std::int64_t width = divide_up(loop_.way_->score->product_width, s_.vector) * s_.vector;
-  gather(slopes(0), room_.query_strips, width, room_.dk, stride);
+  gather(slopes(0), room_.query_strips, width, room_.dk);
   for (int p = 0; p < loop_.group_.count(); ++p) {
     const Part& part = loop_.sight_.part(p);
     if (part.skip) continue;
     const Panel& panel = loop_.group_.panel(p);
-    T* dq = room_.dq + first_row(p) * stride;
+    T* dq = room_.dq.row(first_row(p));
     kernels::PoolArgs<T> pool{slopes(p) + offset(p) * panel.lanes,
                               panel.lanes,
                               panel.rows(),
@@ -86,13 +85,13 @@ void BlockGradients<T>::product_queries_and_keys() {
                               static_cast<int>(width),
                               part.keys,
                               dq,
-                              stride,
+                              room_.dq.stride,
                               room_.ones,
                               nullptr,
                               nullptr,
                               room_.ones,
                               dq,
-                              stride};
+                              room_.dq.stride};
     if (part.limited) {
       loop_.set_row_parameters(p);
       pool.begins = w_.begins;
@@ -120,8 +119,8 @@ void BlockGradients<T>::additive_gradients() {
                                                 room_.query_strips + first_row(p) * stride,
                                                 room_.key_strips + offset(p) * stride,
                                                 stride,
-                                                room_.dq + first_row(p) * stride,
-                                                room_.dk + (first + offset(p)) * stride,
+                                                room_.dq.row(first_row(p)),
+                                                room_.dk.row(first + offset(p)),
                                                 room_.dhidden};
     (direct ? s_.gradients->additive_direct : s_.gradients->additive)(args);
   }
@@ -139,11 +138,10 @@ template <class T>
 void BlockGradients<T>::product_pair_by_pair(bool with_slopes) {
   const PanelGroup& group = loop_.group_;
   const std::int64_t strip = s_.panel->strip, at = loop_.sight_.block().first - keys_.first;
-  const std::int64_t width = task_.product_width, value_width = s_.value_width(problem_);
   const auto in_strips = [&](const T* strips, std::ptrdiff_t stride, std::int64_t row, std::int64_t c) {
     return strips[c / strip * stride + row * strip + c % strip];
   };
-  std::fill_n(room_.dhidden, width, T(0));
+  std::fill_n(room_.dhidden, task_.product_width, T(0));
   for (int p = 0; p < group.count(); ++p) {
     if (loop_.sight_.part(p).skip) continue;
     const Panel& panel = group.panel(p);
@@ -152,7 +150,7 @@ void BlockGradients<T>::product_pair_by_pair(bool with_slopes) {
         const std::int64_t i = first_row(p) + r;
         const T weight = weights(p)[j * panel.lanes + r];
         for (std::int64_t c = 0; weight != T(0) && c < problem_.Dv; ++c) {
-          room_.dv[(at + j) * value_width + c] += weight * in_strips(room_.upstream_strips, room_.row_strip, i, c);
+          room_.dv.row(at + j)[c] += weight * in_strips(room_.upstream_strips, room_.row_strip, i, c);
         }
         const T slope = with_slopes ? slopes(p)[j * panel.lanes + r] : T(0);
         if (slope == T(0)) continue;
@@ -161,8 +159,8 @@ void BlockGradients<T>::product_pair_by_pair(bool with_slopes) {
           continue;
         }
         for (std::int64_t c = 0; c < loop_.way_->score->product_width; ++c) {
-          room_.dk[(at + j) * width + c] += slope * in_strips(room_.query_strips, room_.row_strip, i, c);
-          room_.dq[i * width + c] += slope * in_strips(room_.key_strips, room_.key_strip, j, c);
+          room_.dk.row(at + j)[c] += slope * in_strips(room_.query_strips, room_.row_strip, i, c);
+          room_.dq.row(i)[c] += slope * in_strips(room_.key_strips, room_.key_strip, j, c);
         }
       }
     }
@@ -179,8 +177,8 @@ void BlockGradients<T>::add_units(T slope, std::int64_t i, std::int64_t j, std::
     const T q = room_.query_strips[i * stride + e], k = room_.key_strips[j * stride + e];
     const T t = direct ? std::tanh(q + k) : T(1) - T(2) / (T(1) + q * k);
     const T through = slope * (T(1) - t * t) / (direct ? T(1) : T(4));
-    room_.dq[i * stride + e] += through;
-    room_.dk[key * stride + e] += through;
+    room_.dq.row(i)[e] += through;
+    room_.dk.row(key)[e] += through;
     room_.dhidden[e] += slope * t;
   }
 }

@@ -9,8 +9,8 @@ namespace qkv {
 inline constexpr std::size_t alignment = 64;
 
 // Memory aligned to 64 bytes. From 4 MB up it starts at a 2 MB boundary and asks for 2 MB pages. From 64 kB up it may
-// be memory that this thread freed before: it is kept when it is freed, up to 64 MB a thread, because fresh pages of the
-// system cost as much as writing them several times.
+// be memory that this thread freed before: it is kept when it is freed, up to 64 MB a thread, because fresh pages of
+// the system cost as much as writing them several times.
 //
 // Zeroed (from 4 MB up always fresh, so that what is not touched costs nothing), or not. Throw std::bad_alloc.
 // bytes = 0 gives a pointer that may be freed and not read.
