@@ -159,13 +159,13 @@ void BlockGradients<T>::panel_slopes(int p) {
   plain ? recall_plain(p, weights(p) + at, slopes(p) + at) : recall(p, weights(p) + at, slopes(p) + at);
 }
 
-// Keys of the block outside of the panel's part weigh nothing.
+// Keys of the block outside of the panel's part weigh nothing; those that are never looked at are left as they are.
 template <class T>
 void BlockGradients<T>::clear_unseen(int p, T* block) const {
-  const std::ptrdiff_t lanes = loop_.group_.panel(p).lanes, first = offset(p) * lanes;
-  const std::ptrdiff_t last = first + loop_.sight_.part(p).keys * lanes;
-  std::fill(block, block + first, T(0));
-  std::fill(block + last, block + block_keys() * lanes, T(0));
+  const int lanes = loop_.group_.panel(p).lanes, reach = s_.gradients->gather_keys;
+  const int first = offset(p), last = first + loop_.sight_.part(p).keys;
+  std::fill(block + std::max(first - reach, 0) * lanes, block + first * lanes, T(0));
+  std::fill(block + last * lanes, block + std::min(last + reach, block_keys()) * lanes, T(0));
 }
 
 // Products that become weights and slopes while they are in registers.

@@ -143,9 +143,10 @@ void BlockGradients<T>::product_pair_by_pair(bool with_slopes) {
   };
   std::fill_n(room_.dhidden, task_.product_width, T(0));
   for (int p = 0; p < group.count(); ++p) {
-    if (loop_.sight_.part(p).skip) continue;
+    const Part& part = loop_.sight_.part(p);
+    if (part.skip) continue;
     const Panel& panel = group.panel(p);
-    for (int j = 0; j < block_keys(); ++j) {
+    for (int j = offset(p); j < offset(p) + part.keys; ++j) {
       for (int r = 0; r < panel.rows(); ++r) {
         const std::int64_t i = first_row(p) + r;
         const T weight = weights(p)[j * panel.lanes + r];

@@ -230,6 +230,7 @@ void distance(const DistanceGradientArgs<T>& args) {
 template <class T>
 constexpr GradientKernels<T> gradient_table = {gradient_panels,
                                                gradient_keys,
+                                               gather_keys,
                                                weigh<T>,
                                                chain<T>,
                                                exponentials<T>,

@@ -53,7 +53,7 @@ struct GatherPanel {
   const T* weights;
   const T* values;  // in strips, as in PoolArgs: row r at values + r * strip
   int lanes, rows;
-  int first, last;  // keys with a weight that is not zero; weights outside are not read where a whole tile agrees
+  int first, last;  // keys with a weight that is not zero; weights outside are read less than gather_keys from there
 };
 template <class T>
 struct GatherArgs {
@@ -112,6 +112,7 @@ template <class T>
 struct GradientKernels {
   int group_panels;  // panels that are gathered together
   int block_keys;
+  int gather_keys;  // of a tile, at most
   void (*weigh)(const RecallArgs<T>&);
   void (*chain)(const RecallArgs<T>&);
   void (*exponentials)(const ChainArgs<T>&);
