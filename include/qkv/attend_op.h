@@ -1,6 +1,8 @@
 // qkv/attend_op.h: attention on the tape.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <qkv/attend.h>
@@ -35,6 +37,25 @@ struct AttendedVariables {
 QKV_API AttendedVariables attend(const AttendVariables& variables, const AttendOptions& options = {});
 QKV_API Variable attend(const Variable& q, const Variable& k, const Variable& v, const AttendOptions& options = {});
 
+// How many heads, and how wide each of them, stand side by side in variables, as a projection of all heads gives them.
+struct HeadLayout {
+  std::int64_t heads = 1, key_heads = 1;                         // H, Hk
+  std::int64_t query_width = 0, key_width = 0, value_width = 0;  // Dq, Dk (both D for most scores), Dv
+};
+
+// attend on heads that stand side by side. Nothing is moved, forward or backward: heads are views of the variables, and
+// the answers of all heads come side by side too. All else is as above.
+//
+//   q    [B, Tq, H * Dq]
+//   k    [B, Tk, Hk * Dk]
+//   v    [B, Tk, Hk * Dv]
+//   out  [B, Tq, H * Dv]
+//
+// Without v, k has keys and values: [B, Tk, Hk * Dk + Hk * Dv]. Without both, q has queries, keys and values, in this
+// order: what one matrix product made of one input.
+QKV_API AttendedVariables attend_heads(const AttendVariables& variables, const HeadLayout& layout,
+                                       const AttendOptions& options = {});
+
 // Keys and values on the tape, made ready for one score (qkv/prepared.h). Cheap to copy: copies share.
 //
 // It is one node: asks gather their gradients of keys and values here, and only when all have does backward go on,
@@ -46,9 +67,12 @@ class QKV_API PreparedVariables {
 
  private:
   friend QKV_API PreparedVariables prepare(const AttendVariables& variables, const Score& score, View valid_lens);
+  friend QKV_API PreparedVariables prepare_heads(const AttendVariables& variables, const HeadLayout& layout,
+                                                 const Score& score, View valid_lens);
   friend QKV_API AttendedVariables attend(const AttendVariables& ask, const PreparedVariables& keys,
                                           const AttendOptions& options);
   AttendVariables given_, asked_;  // asked_.k is what the asks' gradients of keys are given to
+  std::optional<HeadLayout> layout_;
   Prepared prepared_;
 };
 
@@ -56,6 +80,10 @@ class QKV_API PreparedVariables {
 // OptionError. valid_lens must live until backward has run.
 QKV_API PreparedVariables prepare(const AttendVariables& variables, const Score& score = scaled_dot(),
                                   View valid_lens = {});
+// The same for heads that stand side by side, as attend_heads takes them; those of the asks' queries and of their
+// answers do too.
+QKV_API PreparedVariables prepare_heads(const AttendVariables& variables, const HeadLayout& layout,
+                                        const Score& score = scaled_dot(), View valid_lens = {});
 // An ask: q and, where they need gradients, scale, softcap, biases and slopes; the others must be absent. options.score
 // must be left as it is.
 QKV_API AttendedVariables attend(const AttendVariables& ask, const PreparedVariables& keys,

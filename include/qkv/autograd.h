@@ -42,6 +42,8 @@ class QKV_API Variable {
   int rank() const { return shape().rank(); }
   std::int64_t extent(int axis) const { return shape()[axis]; }
   bool needs_grad() const;
+  // Whether both are handles of one variable, or both absent.
+  bool is_same_as(const Variable& other) const { return state_ == other.state_; }
 
   // The gradient that parameters have gathered; dense; absent before the first backward and after zero_grad, and for
   // all that is no parameter. The view is valid until then, or until the next backward.

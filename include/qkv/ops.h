@@ -69,8 +69,9 @@ QKV_API Variable layer_norm(const Variable& x, const Variable& gain = {}, const 
 //   ids    any shape; int32 or int64, each in 0 .. V - 1
 //   y      [ids' shape, D]
 //
-// The gradient of the table knows which rows were looked up; see Variable::grad_rows.
-QKV_API Variable embedding(const Variable& table, View ids);
+// The gradient of the table knows which rows were looked up; see Variable::grad_rows. The row `fixed`, that of padding
+// for instance, gets none.
+QKV_API Variable embedding(const Variable& table, View ids, std::optional<std::int64_t> fixed = {});
 
 // With `probability` an element becomes 0; the others grow by 1 / (1 - probability). Which ones is a function of the
 // seed and the element's place. Only where `training` is said, and then with a seed. Throws OptionError.

@@ -15,6 +15,7 @@
 #include <qkv/mask.h>
 #include <qkv/masked_softmax.h>
 #include <qkv/merge.h>
+#include <qkv/nn.h>
 #include <qkv/ops.h>
 #include <qkv/optim.h>
 #include <qkv/plot.h>

@@ -92,9 +92,9 @@ Plan plan_with(const Problem& problem, const Scoring& scoring) {
 
 }  // namespace
 
-Attended ask(const Problem& p, const Scoring& scoring) {
+Attended ask(const Problem& p, const Scoring& scoring, const MutableView& out) {
   Attended result;
-  result.out = Tensor::uninitialized(p.shape({p.Tq, p.Dv}), p.out_dtype);
+  if (!out) result.out = Tensor::uninitialized(p.shape({p.Tq, p.Dv}), p.out_dtype);
   const auto make = [&](bool wanted, Tensor& tensor, std::initializer_list<std::int64_t> last, Dtype dtype) {
     if (wanted) tensor = Tensor(p.shape(last), dtype);
   };
@@ -112,8 +112,16 @@ Attended ask(const Problem& p, const Scoring& scoring) {
   make(p.want_backward && p.weighing.family == Family::selection && !p.weighing.hard, result.chosen,
        {p.Tq, p.weighing.selected}, Dtype::int64);
   result.state_kind = p.state_kind;
-  const AttendInto into{result.out,  result.lse,         result.weights,     result.scores,  result.row_weights,
-                        result.mass, result.top_weights, result.top_indices, result.entropy, result.effective};
+  const AttendInto into{out ? out : result.out.view(),
+                        result.lse,
+                        result.weights,
+                        result.scores,
+                        result.row_weights,
+                        result.mass,
+                        result.top_weights,
+                        result.top_indices,
+                        result.entropy,
+                        result.effective};
   run(p, scoring, checked_results(p, into, {result.state, result.index, result.chosen}));
   return result;
 }

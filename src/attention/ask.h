@@ -2,16 +2,22 @@
 #pragma once
 
 #include <qkv/attend.h>
+#include <qkv/prepared.h>
 
 #include "attention/problem.h"
 #include "attention/scoring.h"
 
 namespace qkv {
 
-Attended ask(const Problem& problem, const Scoring& scoring);
+// With a place for `out`, as attend_into takes it, it is written there and absent in the result.
+Attended ask(const Problem& problem, const Scoring& scoring, const MutableView& out = {});
 // Throws ShapeError, DtypeError, OptionError where a place does not fit.
 void ask_into(const Problem& problem, const Scoring& scoring, const AttendInto& into);
 Plan plan_ask(const Problem& problem, const Scoring& scoring);
+
+// attend with a place for `out`: for ops, whose outputs lie as the next op takes them.
+Attended attend_at(View q, View k, View v, const MutableView& out, const AttendOptions& options);
+Attended attend_at(View q, const Prepared& keys, const MutableView& out, const AttendOptions& options);
 
 // The options of attend_into: what is wanted is what has a place.
 AttendOptions with_places(const AttendOptions& options, const AttendInto& into, const char* operation);

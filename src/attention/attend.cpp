@@ -8,10 +8,12 @@
 
 namespace qkv {
 
-Attended attend(View q, View k, View v, const AttendOptions& options) {
+Attended attend_at(View q, View k, View v, const MutableView& out, const AttendOptions& options) {
   const Problem problem = check(q, k, v, options, "attend");
-  return ask(problem, make_scoring(problem));
+  return ask(problem, make_scoring(problem), out);
 }
+
+Attended attend(View q, View k, View v, const AttendOptions& options) { return attend_at(q, k, v, {}, options); }
 
 void attend_into(View q, View k, View v, const AttendInto& into, const AttendOptions& options) {
   const Problem problem = check(q, k, v, with_places(options, into, "attend_into"), "attend_into");
@@ -23,10 +25,12 @@ Plan plan(View q, View k, View v, const AttendOptions& options) {
   return plan_ask(problem, make_scoring(problem));
 }
 
-Attended attend(View q, const Prepared& keys, const AttendOptions& options) {
+Attended attend_at(View q, const Prepared& keys, const MutableView& out, const AttendOptions& options) {
   const Problem problem = check(q, keys.keys(), keys.values(), with_score(options, keys.score(), "attend"), "attend");
-  return ask(problem, make_scoring(problem, keys.form()));
+  return ask(problem, make_scoring(problem, keys.form()), out);
 }
+
+Attended attend(View q, const Prepared& keys, const AttendOptions& options) { return attend_at(q, keys, {}, options); }
 
 void attend_into(View q, const Prepared& keys, const AttendInto& into, const AttendOptions& options) {
   constexpr const char* operation = "attend_into";

@@ -7,14 +7,17 @@
 #include <qkv/attend_op.h>
 #include <qkv/error.h>
 
+#include "attention/ask.h"
 #include "base/message.h"
 #include "ops/check.h"
+#include "ops/heads.h"
+#include "ops/lines.h"
 #include "tensor/elements.h"
 
 namespace qkv {
 namespace {
 
-// The places of inputs on the tape; biases follow.
+// The places of inputs on the tape, the first three as heads.h has them; biases follow.
 enum Input : int {
   in_q,
   in_k,
@@ -83,28 +86,35 @@ std::vector<Variable> inputs_of(const AttendVariables& x) {
 // What the backward pass holds: the inputs, and what the forward pass left.
 struct Held {
   AttendVariables x;
+  HeadSeats seats;
   std::optional<PreparedVariables> keys;
   AttendOptions options;
   Attended answer;
-  Variable out, entropy;
+  HeadSeat out;
+  Variable entropy;
 };
 
-// q, k and v get their gradients in place, unless two of them are the same variable.
+// q, k and v get their gradients in place, unless two of them are seen by different inputs in one memory; then it is an
+// array that is added.
 struct Places {
-  Places(const AttendVariables& x, Backward& back) {
-    const Variable* inputs[] = {&x.q, &x.k, &x.v};
-    MutableView* targets[] = {&into.dq, &into.dk, &into.dv};
+  Places(const HeadSeats& seats, Backward& back) : targets(back) {
+    const HeadSeat* all[] = {&seats.q, &seats.k, &seats.v};
+    MutableView* places[] = {&into.dq, &into.dk, &into.dv};
     bool* adds[] = {&into.add_dq, &into.add_dk, &into.add_dv};
-    for (int i = 0; i < 3; ++i) {
-      bool alone = back.needs(in_q + i);
-      for (int j = 0; j < 3; ++j) alone &= j == i || inputs[i]->value().data() != inputs[j]->value().data();
-      if (!alone) continue;
-      const Backward::Target target = back.target(in_q + i);
-      *targets[i] = target.gradient;
-      *adds[i] = target.accumulate;
+    for (std::size_t i = 0; i < 3; ++i) {
+      const HeadSeat& seat = *all[i];
+      if (!back.needs(seat.input)) continue;
+      const HeadTargets::Place place = targets.place(seat, seats);
+      *places[i] = place.gradient;
+      *adds[i] = place.add;
+      if (place.gradient || seat.heads == 0) continue;
+      own[i] = Tensor(seat.variable.shape(), seat.variable.dtype());
+      *places[i] = seat.seen(own[i].view());
     }
   }
+  HeadTargets targets;
   AttendGradientsInto into;
+  Tensor own[3];
 };
 
 void attend_back(const Held& held, Backward& back) {
@@ -115,29 +125,34 @@ void attend_back(const Held& held, Backward& back) {
   };
   const int biases = static_cast<int>(held.x.biases.size());
   AttendAnswer answer(held.answer);
-  answer.out = held.out.value();
+  answer.out = held.out.view();
   if (held.entropy) answer.entropy = held.entropy.value();
-  AttendUpstream upstream{back.upstream(out_out)};
+  AttendUpstream upstream;
+  if (const View dout = back.upstream(out_out)) upstream.out = held.out.seen(dout);
   int output = 1;
   if (held.options.want_lse) upstream.lse = back.upstream(output++);
   if (held.options.want_entropy) upstream.entropy = back.upstream(output);
-  const AttendWanted wanted{back.needs(in_q),
-                            back.needs(in_k),
-                            back.needs(in_v),
+  const HeadSeats& seats = held.seats;
+  const AttendWanted wanted{back.needs(seats.q.input),
+                            back.needs(seats.k.input),
+                            back.needs(seats.v.input),
                             needs_any(in_matrix, in_scale),
                             back.needs(in_scale),
                             back.needs(in_softcap),
                             needs_any(in_biases, in_biases + biases),
                             back.needs(in_slopes)};
-  const Places places(held.x, back);
-  const View q = held.x.q.value();
+  Places places(seats, back);
+  const View q = seats.q.view();
   AttendGradients d =
       held.keys ? attend_backward_into(q, held.keys->prepared(), answer, upstream, places.into, held.options, wanted)
-                : attend_backward_into(q, held.x.k.value(), held.x.v.value(), answer, upstream, places.into,
-                                       held.options, wanted);
+                : attend_backward_into(q, seats.k.view(), seats.v.view(), answer, upstream, places.into, held.options,
+                                       wanted);
   const auto give = [&](int input, Tensor& gradient) {
     if (gradient && back.needs(input)) back.add(input, std::move(gradient));
   };
+  give(seats.q.input, places.own[0]);
+  give(seats.k.input, places.own[1]);
+  give(seats.v.input, places.own[2]);
   give(in_q, d.dq);
   give(in_k, d.dk);
   give(in_k, d.dprojections);
@@ -154,7 +169,8 @@ void attend_back(const Held& held, Backward& back) {
 }
 
 // With `keys`, x.k is what their gradients are given to.
-AttendedVariables run(const AttendVariables& x, std::optional<PreparedVariables> keys, const AttendOptions& options) {
+AttendedVariables run(const AttendVariables& x, const HeadSeats& seats, std::optional<PreparedVariables> keys,
+                      const AttendOptions& options) {
   common_dtype("attend", {&x.q, &x.k, &x.v, &x.matrix, &x.query_weights, &x.key_weights, &x.hidden_weights,
                           &x.bandwidths, &x.scale, &x.softcap, &x.slopes});
   for (const Variable& bias : x.biases) common_dtype("attend", {&x.q, &bias});
@@ -164,15 +180,24 @@ AttendedVariables run(const AttendVariables& x, std::optional<PreparedVariables>
     throw OptionError("attend: on the tape there are out, lse and entropy; ask attend for other statistics");
   }
   const std::vector<Variable> inputs = inputs_of(x);
-  Held held{x, std::move(keys), options, {}, {}, {}};
+  Held held{x, seats, std::move(keys), options, {}, {}, {}};
   if (x.scale) held.options.scale = number_of(x.scale, "scale");
   if (x.softcap) held.options.softcap = number_of(x.softcap, "softcap");
   held.options.want_backward = is_recorded(inputs);
-  held.answer = held.keys ? attend(x.q.value(), held.keys->prepared(), held.options)
-                          : attend(x.q.value(), x.k.value(), x.v.value(), held.options);
+  Tensor out;
+  MutableView place;
+  if (seats.q.heads > 0) {
+    held.out = {.heads = seats.q.heads, .width = seats.v.width};
+    out = Tensor::uninitialized({x.q.extent(0), x.q.extent(1), seats.q.heads * seats.v.width}, x.q.dtype());
+    place = held.out.seen(out.view());
+  }
+  const View q = seats.q.view();
+  held.answer = held.keys ? attend_at(q, held.keys->prepared(), place, held.options)
+                          : attend_at(q, seats.k.view(), seats.v.view(), place, held.options);
+  if (!out) out = std::move(held.answer.out);
 
-  std::vector<Variable> values = {Variable(std::move(held.answer.out))};
-  held.out = values[0].detach();
+  std::vector<Variable> values = {Variable(std::move(out))};
+  held.out.variable = values[0].detach();
   if (options.want_lse) values.emplace_back(std::move(held.answer.lse));
   if (options.want_entropy) {
     values.emplace_back(std::move(held.answer.entropy));
@@ -194,14 +219,38 @@ void refuse_any(std::initializer_list<const Variable*> variables, const char* wh
 
 // What asks give their gradients of additive's keys to: a variable in the shape of the projections, which are held
 // elsewhere.
-Variable projections_of(const AttendVariables& x, const Prepared& keys) {
+Variable projections_of(const AttendVariables& x, const HeadSeat& seat, const Prepared& keys) {
   const Variable nothing(Tensor(Shape{}, x.k.dtype()));
   const View shown(nothing.value().data(), x.k.dtype(), projections_shape(keys), Strides{});
-  return record("prepare", nothing.seen_as(shown), {x.k, x.key_weights}, [x, keys](Backward& back) {
+  return record("prepare", nothing.seen_as(shown), {x.k, x.key_weights}, [x, seat, keys](Backward& back) {
     PrepareGradients d = prepare_backward(keys, back.upstream(), {.k = back.needs(0), .score = back.needs(1)});
-    if (d.dk) back.add(0, std::move(d.dk));
     if (d.dkey_weights) back.add(1, std::move(d.dkey_weights));
+    if (!d.dk) return;
+    if (seat.heads > 0) {
+      Tensor dx(seat.variable.shape(), seat.variable.dtype());
+      copy_into(d.dk, seat.seen(dx.view()));
+      d.dk = std::move(dx);
+    }
+    back.add(0, std::move(d.dk));
   });
+}
+
+Prepared prepared_by(const AttendVariables& x, const HeadSeats& seats, const Score& score, View valid_lens) {
+  refuse_any({&x.q, &x.scale, &x.softcap, &x.slopes}, "prepare: q, scale, softcap and slopes are given with each ask");
+  if (!x.biases.empty()) throw OptionError("prepare: biases are given with each ask");
+  common_dtype("prepare", {&x.k, &x.v, &x.matrix, &x.query_weights, &x.key_weights, &x.hidden_weights, &x.bandwidths});
+  return prepare(seats.k.view(), seats.v.view(), with_variables(x, score), valid_lens);
+}
+
+// The variables that asks give their gradients to.
+AttendVariables asked_of(const AttendVariables& x, const HeadSeats& seats, const Prepared& keys) {
+  AttendVariables asked = x;
+  if (keys.score().kind == Score::Kind::additive) {
+    asked.k = projections_of(x, seats.k, keys);
+    asked.key_weights = {};
+    asked.v = seats.v.variable;
+  }
+  return asked;
 }
 
 }  // namespace
@@ -209,24 +258,36 @@ Variable projections_of(const AttendVariables& x, const Prepared& keys) {
 AttendedVariables attend(const AttendVariables& x, const AttendOptions& options) {
   AttendOptions with = options;
   with.score = with_variables(x, options.score);
-  return run(x, std::nullopt, with);
+  return run(x, seats_of("attend", x, std::nullopt), std::nullopt, with);
 }
 
 Variable attend(const Variable& q, const Variable& k, const Variable& v, const AttendOptions& options) {
   return attend({.q = q, .k = k, .v = v}, options).out;
 }
 
+AttendedVariables attend_heads(const AttendVariables& x, const HeadLayout& layout, const AttendOptions& options) {
+  AttendOptions with = options;
+  with.score = with_variables(x, options.score);
+  return run(x, seats_of("attend_heads", x, layout), std::nullopt, with);
+}
+
 PreparedVariables prepare(const AttendVariables& x, const Score& score, View valid_lens) {
-  refuse_any({&x.q, &x.scale, &x.softcap, &x.slopes}, "prepare: q, scale, softcap and slopes are given with each ask");
-  if (!x.biases.empty()) throw OptionError("prepare: biases are given with each ask");
-  common_dtype("prepare", {&x.k, &x.v, &x.matrix, &x.query_weights, &x.key_weights, &x.hidden_weights, &x.bandwidths});
   PreparedVariables keys;
-  keys.given_ = keys.asked_ = x;
-  keys.prepared_ = prepare(x.k.value(), x.v.value(), with_variables(x, score), valid_lens);
-  if (score.kind == Score::Kind::additive) {
-    keys.asked_.k = projections_of(x, keys.prepared_);
-    keys.asked_.key_weights = {};
-  }
+  const HeadSeats seats = key_seats_of("prepare", x, std::nullopt);
+  keys.given_ = x;
+  keys.prepared_ = prepared_by(x, seats, score, valid_lens);
+  keys.asked_ = asked_of(x, seats, keys.prepared_);
+  return keys;
+}
+
+PreparedVariables prepare_heads(const AttendVariables& x, const HeadLayout& layout, const Score& score,
+                                View valid_lens) {
+  PreparedVariables keys;
+  const HeadSeats seats = key_seats_of("prepare_heads", x, layout);
+  keys.given_ = x;
+  keys.layout_ = layout;
+  keys.prepared_ = prepared_by(x, seats, score, valid_lens);
+  keys.asked_ = asked_of(x, seats, keys.prepared_);
   return keys;
 }
 
@@ -239,7 +300,15 @@ AttendedVariables attend(const AttendVariables& ask, const PreparedVariables& ke
   x.softcap = ask.softcap;
   x.biases = ask.biases;
   x.slopes = ask.slopes;
-  return run(x, keys, options);
+  if (!keys.layout_) return run(x, seats_of("attend", x, std::nullopt), keys, options);
+  AttendVariables given = keys.given_;
+  given.q = ask.q;
+  HeadSeats seats = seats_of("attend", given, keys.layout_);
+  if (!x.k.is_same_as(given.k)) {  // additive: gradients of keys go to their projections, those of values as before
+    seats.k = {x.k, in_k};
+    seats.v.input = in_v;
+  }
+  return run(x, seats, keys, options);
 }
 
 }  // namespace qkv

@@ -2,6 +2,7 @@
 #include <qkv/ops.h>
 
 #include <cstring>
+#include <vector>
 
 #include <qkv/error.h>
 
@@ -11,8 +12,33 @@
 #include "tensor/elements.h"
 
 namespace qkv {
+namespace {
 
-Variable embedding(const Variable& table, View ids) {
+// Adds values[i] to row rows[i] of the input, but not to the row `fixed`.
+void add_other_rows(Backward& back, const Tensor& rows, const View& values, std::int64_t fixed) {
+  const auto width = static_cast<std::size_t>(values.extent(1)) * size_of(values.dtype());
+  std::vector<std::int64_t> others;
+  std::vector<std::size_t> from;
+  std::size_t place = 0;
+  for (const std::int64_t row : rows.values<std::int64_t>()) {
+    if (row != fixed) {
+      others.push_back(row);
+      from.push_back(place);
+    }
+    ++place;
+  }
+  const Shape shape{static_cast<std::int64_t>(others.size())};
+  Tensor kept = Tensor::uninitialized(Shape{shape[0], values.extent(1)}, values.dtype());
+  char* to = static_cast<char*>(kept.view().data());
+  for (std::size_t i = 0; width > 0 && i < from.size(); ++i) {
+    std::memcpy(to + i * width, values.as<char>() + from[i] * width, width);
+  }
+  back.add_rows(0, View(others, shape), kept);
+}
+
+}  // namespace
+
+Variable embedding(const Variable& table, View ids, std::optional<std::int64_t> fixed) {
   common_dtype("embedding", {&table});
   require_integers(ids, "ids", "embedding");
   if (table.rank() != 2) refuse_shapes("embedding", "the table must be [V, D]", {{"table", table.shape()}});
@@ -23,6 +49,9 @@ Variable embedding(const Variable& table, View ids) {
     if (id < 0 || id >= table.extent(0)) {
       throw ShapeError(message("embedding: there is no row ", id, " in a table ", table.shape().text()));
     }
+  }
+  if (fixed && (*fixed < 0 || *fixed >= table.extent(0))) {
+    throw ShapeError(message("embedding: there is no row ", *fixed, " to be fixed in a table ", table.shape().text()));
   }
   const Variable whole = dense(table);
   Tensor y = Tensor::uninitialized(with_last(ids.shape(), width), table.dtype());
@@ -36,9 +65,14 @@ Variable embedding(const Variable& table, View ids) {
   });
   // Backward: row ids[i] of d table gets dy[i]; the others nothing. Keeps the ids.
   return record("embedding", Variable(std::move(y)), {table},
-                [rows = std::move(rows).reshaped(Shape{count}), width](Backward& back) {
+                [rows = std::move(rows).reshaped(Shape{count}), width, fixed](Backward& back) {
                   const View dy = back.upstream();
-                  back.add_rows(0, rows, View(dy.data(), dy.dtype(), Shape{rows.elements(), width}));
+                  const View values(dy.data(), dy.dtype(), Shape{rows.elements(), width});
+                  if (fixed) {
+                    add_other_rows(back, rows, values, *fixed);
+                  } else {
+                    back.add_rows(0, rows, values);
+                  }
                 });
 }
 

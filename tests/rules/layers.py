@@ -31,6 +31,7 @@ HEADERS = {
     "mask.h": "attention",
     "masked_softmax.h": "attention",
     "merge.h": "attention",
+    "nn.h": "nn",
     "ops.h": "ops",
     "optim.h": "optim",
     "plot.h": "plot",
