@@ -168,7 +168,7 @@ struct QKV_API Gru {
 };
 
 // Attention layers take the options of attend, so every mask, weighing and edit goes: all but score, dropout, training
-// and seed, which are the layer's and must be left as they are.
+// and seed, which are the layer's and must be left as they are. What a mask borrows must live until backward has run.
 
 struct AttentionOptions {
   double dropout = 0;  // of weights, in training
