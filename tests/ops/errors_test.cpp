@@ -33,6 +33,8 @@ TEST(OpErrors, NameOpRuleAndShapes) {
   expect_error<ShapeError>([] { embedding(vector, ids); }, {"embedding", "[V, D]", "table [4]"});
   expect_error<ShapeError>([] { embedding(x, Tensor::of<std::int64_t>({2}, {1})); }, {"embedding", "row 2", "[2, 3]"});
   expect_error<ShapeError>([] { embedding(x, Tensor::of<std::int64_t>({-1}, {1})); }, {"embedding", "row -1"});
+  expect_error<ShapeError>([] { embedding(x, Tensor::of<std::int64_t>({1}, {1}), 2); },
+                           {"embedding", "row 2", "fixed"});
   expect_error<ShapeError>([] { reshape(x, {4}); }, {"reshape", "x [2, 3]", "[4]"});
   expect_error<ShapeError>([] { transpose(x, 0, 2); }, {"transpose", "no axis 2", "[2, 3]"});
   expect_error<ShapeError>([] { slice(x, 1, 2, 2); }, {"slice", "2 elements from 2", "axis 1", "[2, 3]"});

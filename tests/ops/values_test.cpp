@@ -268,6 +268,17 @@ TEST(Embedding, ItsGradientKnowsTheRows) {
   EXPECT_EQ(rows.as<std::int64_t>()[1], 7);
 }
 
+TEST(Embedding, GivesNoGradientToTheFixedRow) {
+  const Variable table = parameter(Tensor({5, 2}));
+  const Tensor ids = Tensor::of<std::int64_t>({4, 1, 4, 3, 1}, {5});
+  backward(sum(embedding(table, ids, 4)));
+  EXPECT_TRUE(same_bits(table.grad_rows(), Tensor::of<std::int64_t>({1, 3}, {2})));
+  EXPECT_TRUE(same_bits(table.grad(), Tensor::of<float>({0, 0, 2, 2, 0, 0, 1, 1, 0, 0}, {5, 2})));
+  table.zero_grad();
+  backward(sum(embedding(table, Tensor::of<std::int64_t>({4, 4}, {2}), 4)));
+  EXPECT_TRUE(same_bits(table.grad(), Tensor({5, 2})));
+}
+
 TEST(Dropout, DropsTheShareThatIsSaidAndScalesTheRest) {
   Tensor ones({100, 1000});
   std::fill(ones.values<float>().begin(), ones.values<float>().end(), 1.0f);
