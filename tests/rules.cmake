@@ -24,12 +24,14 @@ if(TARGET qkv_command)
 endif()
 
 # Examples see what users see: the public headers and the shared library.
+set(arguments_of_load_from_pytorch tests/nn/golden/tagger_state.safetensors)
 file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.cpp)
 foreach(source IN LISTS sources)
   get_filename_component(name ${source} NAME_WE)
   add_executable(example_${name} ${source})
   target_link_libraries(example_${name} PRIVATE qkv_settings qkv::qkv)
-  qkv_add_test(examples.${name} ${python} ${rules}/example_test.py ${source} $<TARGET_FILE:example_${name}>)
+  qkv_add_test(examples.${name} ${python} ${rules}/example_test.py ${source} $<TARGET_FILE:example_${name}>
+               ${arguments_of_${name}})
 endforeach()
 
 # Files that another program wrote, or reads.
