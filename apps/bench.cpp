@@ -15,8 +15,9 @@ Command bench_command(CLI::App& qkv) {
   CLI::App& app = *qkv.add_subcommand("bench", "How fast attention and its training are on this machine");
   const auto options = std::make_shared<bench::Options>();
   app.add_option("what", options->what, "What is measured; everything if not said")
-      ->check(CLI::IsMember({"attend", "decode", "gemm", "scores", "weighings", "statistics", "cache", "backward"}))
-      ->option_text("attend|decode|gemm|scores|weighings|statistics|cache|backward");
+      ->check(CLI::IsMember(
+          {"attend", "decode", "gemm", "scores", "weighings", "statistics", "cache", "backward", "layers"}))
+      ->option_text("attend|decode|gemm|scores|weighings|statistics|cache|backward|layers");
   app.add_flag("--json", options->json, "JSON lines instead of a table");
   app.add_option("--threads", options->threads, "How many (1)")->check(CLI::Range(1, 1024))->option_text("N");
   add_choice<Isa>(app, "--isa", options->isa,

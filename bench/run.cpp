@@ -13,6 +13,7 @@
 #include "bench/chosen_isa.h"
 #include "bench/decode.h"
 #include "bench/gemm.h"
+#include "bench/layers.h"
 #include "bench/measure.h"
 #include "bench/report.h"
 #include "bench/scores.h"
@@ -26,14 +27,15 @@ struct Entry {
   std::string_view name;
   Bench (*make)(const Options& options);
 };
-constexpr std::array<Entry, 8> entries = {{{"attend", attend_bench},
+constexpr std::array<Entry, 9> entries = {{{"attend", attend_bench},
                                            {"decode", decode_bench},
                                            {"gemm", gemm_bench},
                                            {"scores", scores_bench},
                                            {"weighings", weighings_bench},
                                            {"statistics", statistics_bench},
                                            {"cache", cache_bench},
-                                           {"backward", backward_bench}}};
+                                           {"backward", backward_bench},
+                                           {"layers", layers_bench}}};
 
 std::string text_of(const Options& options) {
   std::string text = options.what.empty() ? "any benchmark" : options.what;

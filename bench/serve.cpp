@@ -16,6 +16,7 @@
 #include "bench/backward.h"
 #include "bench/chosen_isa.h"
 #include "bench/decode.h"
+#include "bench/layers.h"
 #include "bench/run.h"
 #include "bench/timing.h"
 #include "bench/training.h"
@@ -25,11 +26,11 @@ namespace {
 
 struct Request {
   std::string what, name;
-  std::int64_t H = 0, T = 0, D = 0;
+  std::int64_t B = 1, H = 0, T = 0, D = 0;
   double seconds = 0;
 
   bool same_case(const Request& other) const {
-    return what == other.what && name == other.name && H == other.H && T == other.T && D == other.D;
+    return what == other.what && name == other.name && B == other.B && H == other.H && T == other.T && D == other.D;
   }
 };
 
@@ -46,12 +47,14 @@ Request parse(const std::string& line) {
     if (!(value >> number) || !value.eof()) throw OptionError(message("bench: \"", word, "\" is not name=number"));
     numbers[word.substr(0, equals)] = number;
   }
-  for (const char* name : {"H", "T", "D", "seconds"}) {
+  numbers.try_emplace("B", 1);
+  for (const char* name : {"B", "H", "T", "D", "seconds"}) {
     // A head of a million keys is the largest that makes sense here.
     if (!(numbers[name] > 0 && numbers[name] <= 1 << 20)) {
       throw OptionError(message("bench: \"", line, "\" must say ", name, ", between 0 and ", 1 << 20));
     }
   }
+  request.B = static_cast<std::int64_t>(numbers["B"]);
   request.H = static_cast<std::int64_t>(numbers["H"]);
   request.T = static_cast<std::int64_t>(numbers["T"]);
   request.D = static_cast<std::int64_t>(numbers["D"]);
@@ -66,7 +69,11 @@ Case make_case(const Request& request, int threads) {
     return layer_case(request.name, threads);
   }
   if (request.what == "training") return training_case(request.name, request.H, request.T, request.D, threads);
-  throw OptionError(message("bench: \"", request.what, "\" cannot be asked for; attend, decode and training can"));
+  if (request.what == "layers") {
+    return layers_case(request.name, request.B, request.T, request.D, request.H, threads);
+  }
+  throw OptionError(
+      message("bench: \"", request.what, "\" cannot be asked for; attend, decode, training and layers can"));
 }
 
 // The last request, ready to be measured again.

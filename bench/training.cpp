@@ -2,63 +2,20 @@
 #include "bench/training.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <qkv/ops.h>
-#include <qkv/threads.h>
 
-#include "base/message.h"
-#include "bench/data.h"
 #include "bench/group.h"
+#include "bench/tape.h"
 #include "reference/gemm.h"
 #include "reference/gru.h"
 
 namespace qkv::bench {
 namespace {
-
-Tensor filled(const Shape& shape, std::uint64_t seed, double size) {
-  Tensor tensor(shape);
-  fill(tensor.values<float>(), seed, static_cast<float>(size));
-  return tensor;
-}
-
-// What is wrong about numbers that should be these, up to float32's errors in sums of `terms` products: nothing, or the
-// worst of them.
-std::string compare(const char* name, const View& got, const std::vector<double>& right, double terms) {
-  double largest = 0;
-  for (const double x : right) largest = std::max(largest, std::abs(x));
-  const double tolerance = largest * 0x1p-22 * std::sqrt(terms);
-  for (std::size_t i = 0; i < right.size(); ++i) {
-    const auto value = static_cast<double>(got.as<float>()[i]);
-    if (!(std::abs(value - right[i]) <= tolerance)) {
-      return message(name, " [", i, "] is ", value, ", not ", right[i]);
-    }
-  }
-  return {};
-}
-
-std::string first_of(std::initializer_list<std::string> all) {
-  for (const std::string& text : all) {
-    if (!text.empty()) return text;
-  }
-  return {};
-}
-
-// Threads are a setting of the process for ops, while it is measured.
-class WithThreads {
- public:
-  explicit WithThreads(int threads) : before_(thread_count()) { set_thread_count(threads); }
-  ~WithThreads() { set_thread_count(before_); }
-  WithThreads(const WithThreads&) = delete;
-  WithThreads& operator=(const WithThreads&) = delete;
-
- private:
-  int before_;
-};
 
 void forget_gradients(std::initializer_list<Variable> parameters) {
   for (const Variable& variable : parameters) variable.zero_grad();
