@@ -42,6 +42,13 @@ TRAINING = [
     ("gru", {"H": 1, "T": 1, "D": 1}),
     ("linear", {"H": 1, "T": 1, "D": 1}),
 ]
+# Self-attention as a layer: B sequences of T tokens, D wide, with H heads.
+LAYERS = [
+    {"B": 16, "H": 8, "T": 128, "D": 512},
+    {"B": 64, "H": 8, "T": 16, "D": 512},
+    {"B": 8, "H": 8, "T": 512, "D": 512},
+    {"B": 32, "H": 12, "T": 128, "D": 384},
+]
 # One query for each head, and 128 MB of keys and values.
 DECODE = [{"H": 16, "T": 16384, "D": 64}, {"H": 8, "T": 16384, "D": 128}]
 
@@ -125,7 +132,8 @@ def sizes(peer: str) -> list[tuple[str, str, str, dict]]:
     for case in ("plain", "causal"):
         for D in WIDTHS:
             rows += [("training", case, f"{case}+backward", {"H": HEADS, "T": T, "D": D}) for T in TRAINING_LENGTHS]
-    return rows + [("training", case, case, extents) for case, extents in TRAINING]
+    rows += [("training", case, case, extents) for case, extents in TRAINING]
+    return rows + [("layers", case, case, extents) for case in ("mha_forward", "mha_train") for extents in LAYERS]
 
 
 def compare(sides: list[Side], request: str, rounds: int) -> tuple[dict, dict]:
@@ -145,7 +153,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print JSON lines instead of a table")
     parser.add_argument("--qkv", type=Path, default=ROOT / "build" / "release" / "qkv", help="the command to measure")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
-    parser.add_argument("--case", choices=[*CASES, "decode", "backward"], help="only this case")
+    parser.add_argument("--case", choices=[*CASES, "decode", "backward", "layers"], help="only this case")
     arguments = parser.parse_args()
 
     if not arguments.qkv.exists():
@@ -160,7 +168,7 @@ def main() -> int:
         print(f"{processor()}, {arguments.peer} {version}, one thread each, best CPU time\n")
         print(f"{'case':18}{'shape':24}{arguments.peer + ' ms':>16}{'qkv ms':>12}{'ratio':>8}  way of {arguments.peer}")
     for bench, case, name, extents in sizes(arguments.peer):
-        if arguments.case not in (None, name, "backward" if bench == "training" else None):
+        if arguments.case not in (None, name, {"training": "backward", "layers": "layers"}.get(bench)):
             continue
         words = [f"{letter}={extent}" for letter, extent in extents.items()]
         peer, qkv = compare(sides, " ".join([bench, case, *words, f"seconds={seconds}"]), rounds)
@@ -168,11 +176,14 @@ def main() -> int:
         if arguments.json:
             H, T, D = extents["H"], extents["T"], extents["D"]
             Tq = 1 if bench == "decode" else T
+            shape = {"B": 1, "H": H, "Hk": H, "Tq": Tq, "Tk": T, "D": D, "Dv": D}
+            if bench == "layers":
+                shape = {"B": extents["B"], "T": T, "width": D, "heads": H}
             row = {
                 "versus": arguments.peer,
                 "version": version,
                 "case": name,
-                "shape": {"B": 1, "H": H, "Hk": H, "Tq": Tq, "Tk": T, "D": D, "Dv": D},
+                "shape": shape,
                 "threads": 1,
                 "peer_ms": float(f"{peer['ms']:.5g}"),
                 "qkv_ms": float(f"{qkv['ms']:.5g}"),

@@ -97,17 +97,18 @@ def time_way(way: Way, seconds: float) -> None:
 def serve(make_ways: Callable[[Problem], list[Way]], make_training: Callable | None = None) -> None:
     """Answers requests until the input ends. The last one stays prepared, with the ways that are worth timing.
 
-    make_training(case, H, T, D) gives the ways of forward and backward together, and checks them itself."""
+    make_training(case, B, H, T, D) gives the ways of forward and backward together, and of layers, and checks them itself."""
     prepared, ways = None, []
     for line in sys.stdin:
         what, case, *numbers = line.split()
         given = dict(number.split("=") for number in numbers)
-        request = (what, case, int(given["H"]), int(given["T"]), int(given["D"]))
+        B, H, T, D = (int(given.get(letter, 1)) for letter in "BHTD")
+        request = (what, case, B, H, T, D)
         if request != prepared:
-            if what == "training":
-                ways = make_training(*request[1:])
+            if what in ("training", "layers"):
+                ways = make_training(case, B, H, T, D)
             else:
-                problem = make_problem(*request)
+                problem = make_problem(what, case, H, T, D)
                 ways = make_ways(problem)
                 for way in ways:
                     check(problem, way)

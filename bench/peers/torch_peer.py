@@ -57,8 +57,19 @@ def training_step(name: str, function, inputs: list, parameters: list, backward:
     return [Way(name, call, lambda: None)]
 
 
-def make_training(case: str, H: int, T: int, D: int) -> list[Way]:
+def make_training(case: str, B: int, H: int, T: int, D: int) -> list[Way]:
     torch.manual_seed(1)
+    if case.startswith("mha"):
+        layer = nn.MultiheadAttention(D, H, batch_first=True)
+        train = case == "mha_train"
+        layer.train(train)
+        return training_step(
+            "nn.MultiheadAttention",
+            lambda x: layer(x, x, x, need_weights=False)[0],
+            [torch.randn(B, T, D)],
+            list(layer.parameters()),
+            train,
+        )
     if case == "gru":
         layer = nn.GRU(256, 512, batch_first=True)
         return training_step("nn.GRU", lambda x: layer(x)[0], [torch.randn(64, 20, 256)], list(layer.parameters()))
