@@ -22,9 +22,14 @@ struct Size {
 };
 constexpr Size sizes[] = {{16, 128, 512, 8}, {64, 16, 512, 8}, {8, 512, 512, 8}, {32, 128, 384, 12}};
 
-nn::MultiHeadAttention layer_of(const Size& size, Dtype dtype) {
+constexpr Size additive_size = {4, 128, 256, 4};
+
+nn::MultiHeadAttention layer_of(const Size& size, bool is_additive, Dtype dtype) {
   nn::Init init(1, dtype);
-  return nn::MultiHeadAttention({.query_width = size.width, .heads = size.heads}, init);
+  nn::MultiHeadOptions options{.query_width = size.width, .heads = size.heads};
+  if (is_additive) options.score = additive({}, {}, {});
+  options.shared_score = is_additive;
+  return nn::MultiHeadAttention(options, init);
 }
 
 void forget(const nn::MultiHeadAttention& layer, const Variable& x) {
@@ -33,10 +38,11 @@ void forget(const nn::MultiHeadAttention& layer, const Variable& x) {
 }
 
 struct Heads {
-  Heads(const Size& of, int with_threads)
+  Heads(const Size& of, bool additive_heads, int with_threads)
       : size(of),
+        is_additive(additive_heads),
         threads(with_threads),
-        layer(layer_of(of, Dtype::float32)),
+        layer(layer_of(of, additive_heads, Dtype::float32)),
         x(parameter(filled({of.B, of.T, of.width}, 1, 1))),
         upstream(filled({of.B, of.T, of.width}, 2, 1)) {}
 
@@ -85,7 +91,7 @@ struct Heads {
 
   // Against the same layer in float64, whose gradients the tests hold to differences.
   std::string check_train() const {
-    const nn::MultiHeadAttention wide = layer_of(size, Dtype::float64);
+    const nn::MultiHeadAttention wide = layer_of(size, is_additive, Dtype::float64);
     const nn::Parameters narrow = layer.parameters(), wides = wide.parameters();
     for (std::size_t i = 0; i < wides.size(); ++i) {
       const Tensor copy = Tensor::copy_of(narrow[i].parameter.value(), Dtype::float64);
@@ -107,6 +113,7 @@ struct Heads {
   }
 
   Size size;
+  bool is_additive;
   int threads;
   nn::MultiHeadAttention layer;
   Variable x;
@@ -114,13 +121,13 @@ struct Heads {
 };
 
 Case case_of(const std::string& name, const Size& size, int threads) {
-  const auto heads = std::make_shared<Heads>(size, threads);
+  const bool is_additive = name == "mha_additive", train = name != "mha_forward";
+  const auto heads = std::make_shared<Heads>(size, is_additive, threads);
   const auto B = static_cast<double>(size.B), T = static_cast<double>(size.T), width = static_cast<double>(size.width);
   const double projections = 4 * 2 * B * T * width * width, pairs = B * T * T * width;
-  const bool train = name == "mha_train";
   return {.name = name,
           .shape = {{"B", size.B}, {"T", size.T}, {"width", size.width}, {"heads", size.heads}},
-          .work = train ? 3 * projections + 14 * pairs : projections + 4 * pairs,
+          .work = train ? 3 * projections + 14 * pairs : projections + 4 * pairs,  // as if heads scored by dot products
           .call =
               [heads, train] {
                 if (train) return heads->train();
@@ -147,6 +154,10 @@ Bench layers_bench(const Options& options) {
       makers.push_back({name, [=, &options] { return case_of(name, size, options.threads); }});
     }
     add_group(bench, options, makers);
+  }
+  if (!options.T && !options.D) {
+    add_group(bench, options,
+              {{"mha_additive", [&] { return case_of("mha_additive", additive_size, options.threads); }}});
   }
   return bench;
 }

@@ -133,7 +133,8 @@ def sizes(peer: str) -> list[tuple[str, str, str, dict]]:
         for D in WIDTHS:
             rows += [("training", case, f"{case}+backward", {"H": HEADS, "T": T, "D": D}) for T in TRAINING_LENGTHS]
     rows += [("training", case, case, extents) for case, extents in TRAINING]
-    return rows + [("layers", case, case, extents) for case in ("mha_forward", "mha_train") for extents in LAYERS]
+    rows += [("layers", case, case, extents) for case in ("mha_forward", "mha_train") for extents in LAYERS]
+    return [*rows, ("layers", "mha_additive", "mha_additive", {"B": 4, "H": 4, "T": 128, "D": 256})]
 
 
 def compare(sides: list[Side], request: str, rounds: int) -> tuple[dict, dict]:

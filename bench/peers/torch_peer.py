@@ -37,6 +37,25 @@ class AdditiveAttention(nn.Module):
         return torch.bmm(weights, values)
 
 
+class AdditiveHeads(nn.Module):
+    """The textbook's multi-head attention, heads folded into the batch, with its additive attention inside."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.W_q, self.W_k, self.W_v, self.W_o = (nn.Linear(width, width) for _ in range(4))
+        self.attention = AdditiveAttention(width // heads, width // heads)
+
+    def fold(self, x):
+        B, T, width = x.shape
+        return x.reshape(B, T, self.heads, -1).permute(0, 2, 1, 3).reshape(B * self.heads, T, -1)
+
+    def forward(self, x):
+        out = self.attention(self.fold(self.W_q(x)), self.fold(self.W_k(x)), self.fold(self.W_v(x)))
+        B, T, width = x.shape
+        return self.W_o(out.reshape(B, self.heads, T, -1).permute(0, 2, 1, 3).reshape(B, T, width))
+
+
 def training_step(name: str, function, inputs: list, parameters: list, backward: bool = True) -> list[Way]:
     """One step: outputs, and the gradients of all inputs and parameters for an upstream gradient."""
     leaves = [x.requires_grad_(backward) for x in inputs] + parameters
@@ -59,6 +78,9 @@ def training_step(name: str, function, inputs: list, parameters: list, backward:
 
 def make_training(case: str, B: int, H: int, T: int, D: int) -> list[Way]:
     torch.manual_seed(1)
+    if case == "mha_additive":
+        layer = AdditiveHeads(D, H)
+        return training_step("the textbook's code", layer, [torch.randn(B, T, D)], list(layer.parameters()))
     if case.startswith("mha"):
         layer = nn.MultiheadAttention(D, H, batch_first=True)
         train = case == "mha_train"
