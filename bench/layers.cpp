@@ -140,7 +140,7 @@ Case case_of(const std::string& name, const Size& size, int threads) {
 
 Case layers_case(const std::string& name, std::int64_t B, std::int64_t T, std::int64_t width, std::int64_t heads,
                  int threads) {
-  if (name != "mha_forward" && name != "mha_train")
+  if (name != "mha_forward" && name != "mha_train" && name != "mha_additive")
     throw OptionError(message("bench: layers has no case \"", name, "\""));
   return case_of(name, {B, T, width, heads}, threads);
 }
