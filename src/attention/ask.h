@@ -2,7 +2,6 @@
 #pragma once
 
 #include <qkv/attend.h>
-#include <qkv/prepared.h>
 
 #include "attention/problem.h"
 #include "attention/scoring.h"
@@ -14,10 +13,6 @@ Attended ask(const Problem& problem, const Scoring& scoring, const MutableView& 
 // Throws ShapeError, DtypeError, OptionError where a place does not fit.
 void ask_into(const Problem& problem, const Scoring& scoring, const AttendInto& into);
 Plan plan_ask(const Problem& problem, const Scoring& scoring);
-
-// attend with a place for `out`: for ops, whose outputs lie as the next op takes them.
-Attended attend_at(View q, View k, View v, const MutableView& out, const AttendOptions& options);
-Attended attend_at(View q, const Prepared& keys, const MutableView& out, const AttendOptions& options);
 
 // The options of attend_into: what is wanted is what has a place.
 AttendOptions with_places(const AttendOptions& options, const AttendInto& into, const char* operation);

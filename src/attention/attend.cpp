@@ -3,6 +3,7 @@
 #include <qkv/prepared.h>
 
 #include "attention/ask.h"
+#include "attention/attend_at.h"
 #include "attention/problem.h"
 #include "attention/scoring.h"
 

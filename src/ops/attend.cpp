@@ -7,7 +7,7 @@
 #include <qkv/attend_op.h>
 #include <qkv/error.h>
 
-#include "attention/ask.h"
+#include "attention/attend_at.h"
 #include "base/message.h"
 #include "ops/check.h"
 #include "ops/heads.h"
