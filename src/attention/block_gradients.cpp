@@ -82,18 +82,17 @@ void BlockGradients<T>::begin_rows() {
   const View& dout = task_.upstream;
   for (int p = 0; p < group.count(); ++p) {
     const Panel& panel = group.panel(p);
-    const T factor = static_cast<T>(task_.slope_factor);
-    loop_.transpose_rows(dout, p, problem_.Dv, factor, room_.upstream + p * problem_.Dv * s_.max_lanes);
-    const auto set = [&](T* to, const std::vector<T>& from, T padding, T times = 1) {
+    loop_.transpose_rows(dout, p, problem_.Dv, T(1), room_.upstream + p * problem_.Dv * s_.max_lanes);
+    const auto set = [&](T* to, const std::vector<T>& from, T padding) {
       if (from.empty()) return;
       const auto at = (group.batch * problem_.H + loop_.head()) * problem_.Tq + panel.first_query;
       std::fill_n(row_array(to, p), s_.max_lanes, padding);
-      for (int r = 0; r < panel.rows(); ++r) row_array(to, p)[r] = from[static_cast<std::size_t>(at + r)] * times;
+      std::copy_n(from.begin() + at, panel.rows(), row_array(to, p));
     };
     const bool linear = problem_.weighing.family == Family::linear;
     set(room_.reference, task_.rows.reference, linear ? T(0) : infinity<T>);
-    set(room_.added, task_.rows.added, T(0), factor);
-    set(room_.entropy, task_.rows.entropy, T(0), factor);
+    set(room_.added, task_.rows.added, T(0));
+    set(room_.entropy, task_.rows.entropy, T(0));
     set(room_.multiplier, task_.rows.multiplier, T(0));
   }
   rows_finite_ = load_strips(dout, problem_.Dv, room_.upstream_strips);
@@ -204,6 +203,7 @@ void BlockGradients<T>::recall_plain(int p, T* weights, T* slopes) {
   args.key_stride = values.stride;
   args.depth = static_cast<int>(problem_.Dv);
   args.per_row = row_array(room_.added, p);
+  args.factor = static_cast<T>(task_.slope_factor);
   s_.gradients->chain(args);
 }
 
@@ -233,6 +233,7 @@ void BlockGradients<T>::recall(int p, T* weights, T* slopes) {
     s_.panel->score(products);
     if (drops) loop_.drop(p, slopes);
     chain.added = row_array(room_.added, p);
+    chain.factor = static_cast<T>(task_.slope_factor);
     if (!task_.rows.entropy.empty()) chain.entropy = row_array(room_.entropy, p);
     if (linear) chain.multiplier = row_array(room_.multiplier, p);
     chain.keep_zeros = linear && !weighing.kernel_values;

@@ -73,13 +73,14 @@ template <class T>
 void chain(const RecallArgs<T>& args) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
+  const auto times = hn::Set(d, args.factor);
   with_vectors<T>(args.lanes, [&]<int vectors>() {
     const auto start = [&](int v) { return hn::Load(d, args.per_row + v * L); };
     for_each_score_tile<vectors, false>(args.first, args.last, [&]<int keys>(int j) {
       product_tile<keys, vectors>(args, j, start, [&](Vec<T>(&sum)[keys][vectors], int at) {
         for (int i = 0; i < keys * vectors; ++i) {
           const auto weight = hn::Load(d, args.weights + at + i * L);
-          const auto slope = hn::Mul(weight, sum[i / vectors][i % vectors]);
+          const auto slope = hn::Mul(hn::Mul(weight, times), sum[i / vectors][i % vectors]);
           hn::Store(hn::IfThenZeroElse(hn::Eq(weight, hn::Zero(d)), slope), d, args.slopes + at + i * L);
         }
       });
@@ -123,10 +124,11 @@ void chain_any(const ChainArgs<T>& args) {
   const T *weights = args.weights, *slopes = args.slopes, *added = args.added, *entropy = args.entropy,
           *multiplier = args.multiplier;
   const bool keep_zeros = args.keep_zeros;
+  const auto times = hn::Set(d, args.factor);
   for_each_vector(args, args.slopes, [=](int at, int row) {
     const auto weight = hn::Load(d, weights + at);
     auto slope = hn::Add(hn::Load(d, slopes + at), hn::Load(d, added + row));
-    const auto factor = multiplier != nullptr ? hn::Load(d, multiplier + row) : weight;
+    const auto factor = hn::Mul(multiplier != nullptr ? hn::Load(d, multiplier + row) : weight, times);
     const auto nothing = hn::Eq(weight, hn::Zero(d));
     if (entropy == nullptr) {
       slope = hn::Mul(slope, factor);

@@ -13,7 +13,7 @@ namespace qkv::kernels {
 // Products with the rows of a panel, where something is done with each before it is stored; first <= j < last.
 //
 //   weigh  weights[j * lanes + r] = 2^(q_r . k_j - reference[r])
-//   chain  slopes[j * lanes + r] = weight * (dout_r . v_j + added[r]), and 0 where the weight is
+//   chain  slopes[j * lanes + r] = weight * factor * (dout_r . v_j + added[r]), and 0 where the weight is
 template <class T>
 struct RecallArgs {
   const T* queries;  // [depth][lanes]: q, scaled, or dout
@@ -25,6 +25,7 @@ struct RecallArgs {
   const T* per_row;  // [lanes]: reference or added
   T* weights;        // read by chain
   T* slopes;
+  T factor = 1;  // of chain
 };
 
 // The same where scores are not plain dot products, one step at a time, for all j < keys.
@@ -33,7 +34,8 @@ struct RecallArgs {
 //   scale         weights *= reference[r]
 //   chain_any     slopes, which holds dout_r . v_j, becomes
 //                 factor * (slopes + added[r] - entropy[r] ln(weight)), factor = multiplier[r], or the weight where
-//                 multiplier is null; 0 where the weight is 0, unless keep_zeros is said and entropy[r] is 0
+//                 multiplier is null, times args.factor; 0 where the weight is 0, unless keep_zeros is said and
+//                 entropy[r] is 0
 template <class T>
 struct ChainArgs {
   T* weights;
@@ -45,6 +47,7 @@ struct ChainArgs {
   const T* entropy = nullptr;  // null: 0
   const T* multiplier = nullptr;
   bool keep_zeros = false;
+  T factor = 1;  // of chain_any
 };
 
 // sums[j][c] += over panels and their rows of weights[j * lanes + r] * values[r][c], for j < keys.
