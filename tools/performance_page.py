@@ -157,6 +157,16 @@ def gemm_section(lines: list[dict]) -> str:
     return text + table(["", "ms", "GFLOP/s", "share, %"], rows)
 
 
+def used_columns(head: list[str], rows: list[list[str]]) -> str:
+    """The table without columns that nobody fills."""
+    used = [i for i in range(len(head)) if i == 0 or any(row[i] for row in rows)]
+    return table([head[i] for i in used], [[row[i] for i in used] for row in rows])
+
+
+def shape_text(line: dict) -> str:
+    return ", ".join(f"{name} = {extent}" for name, extent in line["shape"].items() if name not in ("Hk", "Dv"))
+
+
 def compared_section(name: str, introduction: str):
     """Of a bench whose cases are compared with one of them."""
 
@@ -172,22 +182,25 @@ def compared_section(name: str, introduction: str):
             share = line.get("share_of_peak", line.get("share_of_bandwidth"))
             rows.append([extents, f"{line['ms']:.3g}", percent(share), against, unit])
         head = ["", "ms", "share, %", "of the first, %", "ns a unit"]
-        used = [i for i in range(len(head)) if i == 0 or any(row[i] for row in rows)]
-        return text + table([head[i] for i in used], [[row[i] for i in used] for row in rows])
+        return text + used_columns(head, rows)
 
     return section
 
 
-def backward_section(lines: list[dict]) -> str:
-    peak = max(line["peak_gflops"] for line in lines)
-    text = f"### backward\n\nThe backward pass alone of attention, of `gru` and `linear` with the forward pass; the peak is {peak:.0f}\n"
-    text += "GFLOP/s. `ns a unit`: per (query, key, hidden unit).\n\n"
-    rows = []
-    for line in lines:
-        extents = ", ".join(f"{letter} = {extent}" for letter, extent in line["shape"].items() if letter not in ("Hk", "Dv"))
-        unit = f"{line['ns_per_unit']:.3f}" if "ns_per_unit" in line else ""
-        rows.append([f"{line['case']}, {extents}", f"{line['ms']:.3g}", percent(line["share_of_peak"]), unit])
-    return text + table(["", "ms", "share, %", "ns a unit"], rows)
+def share_section(name: str, introduction: str):
+    """Of a bench whose cases have shapes of their own."""
+
+    def section(lines: list[dict]) -> str:
+        peak = max(line["peak_gflops"] for line in lines)
+        text = f"### {name}\n\n{introduction.format(peak=peak)}\n\n"
+        rows = []
+        for line in lines:
+            unit = f"{line['ns_per_unit']:.3f}" if "ns_per_unit" in line else ""
+            rows.append([f"{line['case']}, {shape_text(line)}", f"{line['ms']:.3g}", percent(line["share_of_peak"]), unit])
+        head = ["", "ms", "share, %", "ns a unit"]
+        return text + used_columns(head, rows)
+
+    return section
 
 
 SECTIONS = {
@@ -202,7 +215,16 @@ SECTIONS = {
     "weighings": compared_section("weighings", "Of scaled dot products; `top_k` keeps 8, and pools no others."),
     "statistics": compared_section("statistics", "`none` is softmax alone; `top` keeps 8, `rows` 4 rows of weights."),
     "cache": compared_section("cache", "`append` adds one token to a cache of Tk, of which a window keeps so many."),
-    "backward": backward_section,
+    "backward": share_section(
+        "backward",
+        "The backward pass alone of attention, of `gru` and `linear` with the forward pass; the peak is {peak:.0f}\n"
+        "GFLOP/s. `ns a unit`: per (query, key, hidden unit).",
+    ),
+    "layers": share_section(
+        "layers",
+        "Multi-head self-attention with its projections, forward and in training; the peak is {peak:.0f} GFLOP/s.\n"
+        "`mha_additive` is training with additive scores, counted as if they were dot products.",
+    ),
 }
 
 
@@ -235,11 +257,14 @@ def versus_chapters(lines: list[dict]) -> str:
         for part in filter(None, [attend, decode]):
             text += by_length(part, lambda line: f"{line['ratio']:.2f}") + "\n"
         if training:
-            text += "Forward and backward together, but for `additive_forward`:\n\n"
+            text += "Forward and backward together, but for `additive_forward` and `mha_forward`:\n\n"
             rows = []
             for line in training:
                 shape = line["shape"]
-                size = f", T = {shape['Tk']}, D = {shape['D']}" if shape["Tk"] > 1 else ""
+                if "Tk" not in shape:
+                    size = f", {shape_text(line)}"
+                else:
+                    size = f", T = {shape['Tk']}, D = {shape['D']}" if shape["Tk"] > 1 else ""
                 times = [f"{line['peer_ms']:.3g}", f"{line['qkv_ms']:.3g}", f"{line['ratio']:.2f}"]
                 rows.append([line["case"] + size, *times])
             text += table(["", f"{peer}, ms", "qkv, ms", "ratio"], rows) + "\n"

@@ -63,9 +63,12 @@ QKV_API AttendedVariables attend_heads(const AttendVariables& variables, const H
 // gradient of it.
 class QKV_API PreparedVariables {
  public:
+  PreparedVariables() = default;
   const Prepared& prepared() const { return prepared_; }
 
  private:
+  PreparedVariables(const char* op, const AttendVariables& variables, const std::optional<HeadLayout>& layout,
+                    const Score& score, View valid_lens);
   friend QKV_API PreparedVariables prepare(const AttendVariables& variables, const Score& score, View valid_lens);
   friend QKV_API PreparedVariables prepare_heads(const AttendVariables& variables, const HeadLayout& layout,
                                                  const Score& score, View valid_lens);

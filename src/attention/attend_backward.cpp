@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <numbers>
 #include <variant>
 
 #include <qkv/error.h>
@@ -71,9 +70,7 @@ class Caller {
     task.range_keys = divide_up(range_keys, strategy_.block_keys) * strategy_.block_keys;
     add_biases(task, to);
 
-    // From gradients of what is weighed to those of scores as they were given.
-    const Weighing& w = p_.weighing;
-    const double factor = w.family == Family::exponential ? w.unit * std::numbers::ln2 : w.unit;
+    const double factor = score_factor(p_.weighing);
     const bool direct = task.needs_slopes && takes_queries_as_they_are(p_.score) && !wanted_.scale;
     const bool something = p_.Tq > 0 && p_.Tk > 0;
     const std::int64_t key_heads = gradient_key_heads(p_, scoring_);

@@ -2,7 +2,6 @@
 #include <qkv/attend_jvp.h>
 
 #include <algorithm>
-#include <numbers>
 #include <variant>
 
 #include <qkv/error.h>
@@ -89,7 +88,7 @@ AttendRates run(const Problem& p, const Scoring& scoring, const AttendAnswer& an
   if (forms.left) task.left = forms.left;
   if (forms.left) task.right = forms.right;
   if (values) task.dv = values;
-  task.factor = w.family == Family::exponential ? w.unit * std::numbers::ln2 : w.unit;
+  task.factor = score_factor(w);
   task.out_rates = with_heads(rates.out.view(), {p.Tq, p.Dv}, p, "out");
   if (rates.lse) task.lse_rates = with_heads(rates.lse.view(), {p.Tq}, p, "lse");
   task.reference.assign(static_cast<std::size_t>(p.B * p.H * p.Tq), reference_without_state<T>(w));

@@ -159,10 +159,10 @@ class Backward {
     std::vector<T> columns(static_cast<std::size_t>(task_.product_width), static_cast<T>(to_.factor));
     const Tensor& hidden = s_.scoring->parameters->hidden;
     if (!hidden || !task_.needs_slopes) return columns;
-    const bool direct = s_.scoring->way(b, h, problem_.H).kind == ScoreWay::Kind::additive_direct;
+    const T factor = static_cast<T>(s_.scoring->way(b, h, problem_.H).derivative_factor());
     const View w = of_head(hidden, h);
     for (std::int64_t e = 0; e < w.extent(0); ++e) {
-      columns[static_cast<std::size_t>(e)] *= w.as<T>()[e] * (direct ? T(1) : T(4));
+      columns[static_cast<std::size_t>(e)] *= w.as<T>()[e] * factor;
     }
     return columns;
   }

@@ -14,7 +14,7 @@ template <class T>
 GradientRoom<T>::GradientRoom(const GradientTask<T>& task, std::byte* memory) {
   const Strategy<T>& s = task.strategy;
   const std::int64_t group = s.group_panels, lanes = s.max_lanes, strip = s.panel->strip;
-  const std::int64_t block = divide_up(s.block_keys, kernels::decode_pad) * kernels::decode_pad;
+  const std::int64_t block = s.padded_block();
   const std::int64_t Dv = task.problem.Dv;
   rows = group * lanes;
   panel_weights = block * lanes;

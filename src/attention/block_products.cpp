@@ -177,7 +177,7 @@ void BlockGradients<T>::add_units(T slope, std::int64_t i, std::int64_t j, std::
   for (std::int64_t e = 0; e < loop_.way_->score->width; ++e) {
     const T q = room_.query_strips[i * stride + e], k = room_.key_strips[j * stride + e];
     const T t = direct ? std::tanh(q + k) : T(1) - T(2) / (T(1) + q * k);
-    const T through = slope * (T(1) - t * t) / (direct ? T(1) : T(4));
+    const T through = slope * (T(1) - t * t) / static_cast<T>(loop_.way_->score->derivative_factor());
     room_.dq.row(i)[e] += through;
     room_.dk.row(key)[e] += through;
     room_.dhidden[e] += slope * t;

@@ -15,7 +15,7 @@ template <class T>
 TangentRoom<T>::TangentRoom(const TangentTask<T>& task, std::byte* memory) {
   const Strategy<T>& s = task.strategy;
   const std::int64_t group = s.group_panels, lanes = s.max_lanes, strip = s.panel->strip;
-  const std::int64_t block = divide_up(s.block_keys, kernels::decode_pad) * kernels::decode_pad;
+  const std::int64_t block = s.padded_block();
   const std::int64_t width = task.left ? task.left.extent(3) : 0;
   Carver carver(memory);
   panel_left = width * lanes;
@@ -47,9 +47,9 @@ void BlockTangents<T>::run(const GroupOf& group) {
   const int count = loop_.group_.count();
   for (int p = 0; p < count; ++p) begin_panel(p);
   if (const Tensor& hidden = s_.scoring->parameters->hidden) {
-    const bool direct = loop_.way_->score->kind == ScoreWay::Kind::additive_direct;
+    const T factor = static_cast<T>(loop_.way_->score->derivative_factor());
     const View w = of_head(hidden, loop_.head());
-    for (std::int64_t e = 0; e < w.extent(0); ++e) room_.hidden[e] = w.as<T>()[e] * (direct ? T(1) : T(4));
+    for (std::int64_t e = 0; e < w.extent(0); ++e) room_.hidden[e] = w.as<T>()[e] * factor;
   }
   std::int64_t fetched = -1;
   loop_.for_each_block([&](int p, std::int64_t block) {

@@ -13,18 +13,13 @@ Tensor about_centre(const View& x, const View& centres, std::int64_t group, cons
   const std::int64_t B = x.extent(0), heads = x.extent(1), count = x.extent(2), D = x.extent(3);
   Tensor result(Shape{B, heads, count, D + 1}, dtype_of<T>);
   RowReader<T> rows(x);
-  const std::vector<KeyRange> all = {{0, count}};
-  for (std::int64_t i = 0; i < B * heads; ++i) {
+  for_each_row(B * heads, count, runs, [&](std::int64_t i, std::int64_t j) {
     const std::int64_t b = i / heads, h = i % heads;
     const T* centre = centres.as<T>() + (b * centres.extent(1) + h / group) * D;
-    for (const KeyRange& run : runs == nullptr ? all : (*runs)[static_cast<std::size_t>(i)]) {
-      for (std::int64_t j = run.first; j < run.last; ++j) {
-        T* to = result.view().as<T>() + (i * count + j) * (D + 1);
-        kernels::row_kernels<T>().centred(rows.row(place(x, {b, h, j})), centre, nullptr, static_cast<int>(D), to);
-        to[D] = 1;
-      }
-    }
-  }
+    T* to = result.view().as<T>() + (i * count + j) * (D + 1);
+    kernels::row_kernels<T>().centred(rows.row(place(x, {b, h, j})), centre, nullptr, static_cast<int>(D), to);
+    to[D] = 1;
+  });
   return result;
 }
 

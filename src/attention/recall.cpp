@@ -55,6 +55,10 @@ View required(const View& view, const char* name, std::initializer_list<std::int
 
 bool has_state(const Weighing& weighing) { return weighing.normalized && !weighing.hard; }
 
+double score_factor(const Weighing& weighing) {
+  return weighing.family == Family::exponential ? weighing.unit * std::numbers::ln2 : weighing.unit;
+}
+
 template <class T>
 bool is_empty(T state, PartialState kind) {
   return kind == PartialState::log_sum ? state == -infinity<T> : state == T(0);

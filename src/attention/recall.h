@@ -29,4 +29,7 @@ T reference_without_state(const Weighing& weighing) {
 template <class T>
 T reference_of(T state, PartialState kind, const Weighing& weighing);
 
+// From gradients by what is weighed to those by scores as they were given; from rates of scores the other way round.
+double score_factor(const Weighing& weighing);
+
 }  // namespace qkv

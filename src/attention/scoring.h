@@ -22,6 +22,8 @@ struct ScoreWay {
   std::int64_t width = 0;      // that are compared
   std::int64_t key_group = 1;  // query heads per key head of k
   double scale = 1;            // of dot
+  // additive: what its derivatives by projections lack besides the hidden weights; see kernels::AdditiveGradientArgs.
+  int derivative_factor() const { return kind == Kind::additive_direct ? 1 : 4; }
   // Backward: the columns of q and k that gradients are products of; see gradient_forms.h.
   std::int64_t product_width = 0;
 };

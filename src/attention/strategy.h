@@ -86,6 +86,7 @@ struct Strategy {
     return problem.B * units * divide_up(groups, run_groups) * chunks;
   }
   bool scores_by_rows() const { return usual.by_rows || exact.by_rows; }
+  std::int64_t padded_block() const { return divide_up(block_keys, kernels::decode_pad) * kernels::decode_pad; }
   std::int64_t query_width(const ScoreWay& way) const { return rounded(way.width); }
   std::int64_t max_query_width() const { return rounded(scoring->max_width()); }
   std::int64_t value_width(const Problem& problem) const { return rounded(problem.Dv); }

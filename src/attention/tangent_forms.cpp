@@ -126,19 +126,14 @@ Tensor seen_rows(const View& view, const Shape& shape, Dtype dtype, const Visibl
   Tensor to(shape, dtype);
   if (!view) return to;
   const std::int64_t heads = shape[1], count = shape[2], width = shape[3];
-  const std::vector<KeyRange> all = {{0, count}};
-  for (std::int64_t i = 0; i < shape[0] * heads; ++i) {
-    for (const KeyRange& run : runs == nullptr ? all : (*runs)[static_cast<std::size_t>(i)]) {
-      for (std::int64_t j = run.first; j < run.last; ++j) {
-        const std::int64_t from = place(view, {i / heads, i % heads, j}), at = (i * count + j) * width;
-        if (dtype == Dtype::float64) {
-          load_row(view, from, view.stride(3), width, to.view().as<double>() + at);
-        } else {
-          load_row(view, from, view.stride(3), width, to.view().as<float>() + at);
-        }
-      }
+  for_each_row(shape[0] * heads, count, runs, [&](std::int64_t i, std::int64_t j) {
+    const std::int64_t from = place(view, {i / heads, i % heads, j}), at = (i * count + j) * width;
+    if (dtype == Dtype::float64) {
+      load_row(view, from, view.stride(3), width, to.view().as<double>() + at);
+    } else {
+      load_row(view, from, view.stride(3), width, to.view().as<float>() + at);
     }
-  }
+  });
   return to;
 }
 

@@ -112,4 +112,14 @@ VisibleRuns visible_runs(const Problem& problem) {
   return runs;
 }
 
+void for_each_row(std::int64_t heads, std::int64_t count, const VisibleRuns* runs,
+                  FunctionRef<void(std::int64_t, std::int64_t)> each) {
+  const std::vector<KeyRange> all = {{0, count}};
+  for (std::int64_t i = 0; i < heads; ++i) {
+    for (const KeyRange& run : runs == nullptr ? all : (*runs)[static_cast<std::size_t>(i)]) {
+      for (std::int64_t j = run.first; j < run.last; ++j) each(i, j);
+    }
+  }
+}
+
 }  // namespace qkv

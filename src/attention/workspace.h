@@ -22,7 +22,7 @@ struct Workspace {
     const std::int64_t group = s.group_panels, lanes = s.max_lanes;
     const bool masked = problem.mask.has_pairs() || problem.mask.has_ranges() || problem.weighing.compact;
     const std::int64_t strip = s.panel->strip, strips = divide_up(problem.Dv, strip);
-    block = divide_up(s.block_keys, kernels::decode_pad) * kernels::decode_pad;
+    block = s.padded_block();
     const Weighing& weighing = problem.weighing;
     const std::int64_t width = s.scoring->max_width();
     panel_queries = lanes * s.max_query_width();

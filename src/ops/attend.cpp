@@ -235,11 +235,12 @@ Variable projections_of(const AttendVariables& x, const HeadSeat& seat, const Pr
   });
 }
 
-Prepared prepared_by(const AttendVariables& x, const HeadSeats& seats, const Score& score, View valid_lens) {
-  refuse_any({&x.q, &x.scale, &x.softcap, &x.slopes}, "prepare: q, scale, softcap and slopes are given with each ask");
-  if (!x.biases.empty()) throw OptionError("prepare: biases are given with each ask");
-  common_dtype("prepare", {&x.k, &x.v, &x.matrix, &x.query_weights, &x.key_weights, &x.hidden_weights, &x.bandwidths});
-  return prepare(seats.k.view(), seats.v.view(), with_variables(x, score), valid_lens);
+// The same for keys that nobody has prepared.
+AttendedVariables run(const char* op, const AttendVariables& x, const std::optional<HeadLayout>& layout,
+                      const AttendOptions& options) {
+  AttendOptions with = options;
+  with.score = with_variables(x, options.score);
+  return run(x, seats_of(op, x, layout), std::nullopt, with);
 }
 
 // The variables that asks give their gradients to.
@@ -256,9 +257,7 @@ AttendVariables asked_of(const AttendVariables& x, const HeadSeats& seats, const
 }  // namespace
 
 AttendedVariables attend(const AttendVariables& x, const AttendOptions& options) {
-  AttendOptions with = options;
-  with.score = with_variables(x, options.score);
-  return run(x, seats_of("attend", x, std::nullopt), std::nullopt, with);
+  return run("attend", x, std::nullopt, options);
 }
 
 Variable attend(const Variable& q, const Variable& k, const Variable& v, const AttendOptions& options) {
@@ -266,29 +265,27 @@ Variable attend(const Variable& q, const Variable& k, const Variable& v, const A
 }
 
 AttendedVariables attend_heads(const AttendVariables& x, const HeadLayout& layout, const AttendOptions& options) {
-  AttendOptions with = options;
-  with.score = with_variables(x, options.score);
-  return run(x, seats_of("attend_heads", x, layout), std::nullopt, with);
+  return run("attend_heads", x, layout, options);
+}
+
+PreparedVariables::PreparedVariables(const char* op, const AttendVariables& x, const std::optional<HeadLayout>& layout,
+                                     const Score& score, View valid_lens)
+    : given_(x), layout_(layout) {
+  const HeadSeats seats = key_seats_of(op, x, layout);
+  refuse_any({&x.q, &x.scale, &x.softcap, &x.slopes}, "prepare: q, scale, softcap and slopes are given with each ask");
+  if (!x.biases.empty()) throw OptionError("prepare: biases are given with each ask");
+  common_dtype("prepare", {&x.k, &x.v, &x.matrix, &x.query_weights, &x.key_weights, &x.hidden_weights, &x.bandwidths});
+  prepared_ = qkv::prepare(seats.k.view(), seats.v.view(), with_variables(x, score), valid_lens);
+  asked_ = asked_of(x, seats, prepared_);
 }
 
 PreparedVariables prepare(const AttendVariables& x, const Score& score, View valid_lens) {
-  PreparedVariables keys;
-  const HeadSeats seats = key_seats_of("prepare", x, std::nullopt);
-  keys.given_ = x;
-  keys.prepared_ = prepared_by(x, seats, score, valid_lens);
-  keys.asked_ = asked_of(x, seats, keys.prepared_);
-  return keys;
+  return {"prepare", x, std::nullopt, score, valid_lens};
 }
 
 PreparedVariables prepare_heads(const AttendVariables& x, const HeadLayout& layout, const Score& score,
                                 View valid_lens) {
-  PreparedVariables keys;
-  const HeadSeats seats = key_seats_of("prepare_heads", x, layout);
-  keys.given_ = x;
-  keys.layout_ = layout;
-  keys.prepared_ = prepared_by(x, seats, score, valid_lens);
-  keys.asked_ = asked_of(x, seats, keys.prepared_);
-  return keys;
+  return {"prepare_heads", x, layout, score, valid_lens};
 }
 
 AttendedVariables attend(const AttendVariables& ask, const PreparedVariables& keys, const AttendOptions& options) {
