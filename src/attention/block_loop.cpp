@@ -83,7 +83,7 @@ void BlockLoop<T>::transpose_rows(const View& view, int p, std::int64_t width, T
 
 template <class T>
 void BlockLoop<T>::pool_all(const MutableView& out, Mass<T>* mass) {
-  for_each_block([&](int p, std::int64_t block) {
+  for_each_block(problem_.weighing.family != Family::selection, [&](int p, std::int64_t block) {
     if (mass != nullptr) scores_ = mass->block(p, block);
     compute_scores(p);
     pool_block(p, out);
@@ -93,8 +93,9 @@ void BlockLoop<T>::pool_all(const MutableView& out, Mass<T>* mass) {
 }
 
 template <class T>
-void BlockLoop<T>::visit_scores(FunctionRef<void(int, std::int64_t, int)> visit) {
-  for_each_block([&](int p, std::int64_t) {
+void BlockLoop<T>::visit_scores(FunctionRef<bool(int)> wanted, FunctionRef<void(int, std::int64_t, int)> visit) {
+  for_each_block(false, [&](int p, std::int64_t) {
+    if (!wanted(p)) return;
     compute_scores(p);
     visit(p, sight_.part(p).first, sight_.part(p).keys);
   });
@@ -110,9 +111,9 @@ void BlockLoop<T>::walk(FunctionRef<void(std::int64_t)> visit) {
 }
 
 template <class T>
-void BlockLoop<T>::for_each_block(FunctionRef<void(int, std::int64_t)> work) {
+void BlockLoop<T>::for_each_block(bool values, FunctionRef<void(int, std::int64_t)> work) {
   walk([&](std::int64_t block) {
-    records_.fetch(group_, sight_, way_);
+    records_.fetch(group_, sight_, way_, values);
     for (int p = 0; p < group_.count(); ++p) {
       if (!sight_.part(p).skip) work(p, block);
     }

@@ -50,9 +50,10 @@ class BlockLoop {
   // which. With `mass`, weights are kept for it.
   void pool_all(const MutableView& out = {}, Mass<T>* mass = nullptr);
 
-  // Calls visit(panel, first key, keys) for every block in which the panel sees something; scores() then holds the
-  // block's scores.
-  void visit_scores(FunctionRef<void(int panel, std::int64_t first, int keys)> visit);
+  // Calls visit(panel, first key, keys) for every block in which a panel that is wanted sees something; scores() then
+  // holds the block's scores.
+  void visit_scores(FunctionRef<bool(int panel)> wanted,
+                    FunctionRef<void(int panel, std::int64_t first, int keys)> visit);
 
   std::span<const Panel> panels() const { return group_.panels; }
   std::int64_t head() const { return group_.head; }  // the unit's first
@@ -92,8 +93,9 @@ class BlockLoop {
   bool linear() const { return problem_.weighing.family == Family::linear && !to_be_seen_; }
   // Takes every block in hand in which the group sees something.
   void walk(FunctionRef<void(std::int64_t block)> visit);
-  // Fetches its records, and calls work(panel, first key of the block) for every panel that sees something of it.
-  void for_each_block(FunctionRef<void(int panel, std::int64_t block)> work);
+  // Fetches its keys, and its values where they are wanted, and calls work(panel, first key of the block) for every
+  // panel that sees something of it.
+  void for_each_block(bool values, FunctionRef<void(int panel, std::int64_t block)> work);
 
   void pack_queries(int p);
   void transpose_rows(const View& view, int p, std::int64_t width, T scale, T* target) const;

@@ -52,7 +52,7 @@ void BlockTangents<T>::run(const GroupOf& group) {
     for (std::int64_t e = 0; e < w.extent(0); ++e) room_.hidden[e] = w.as<T>()[e] * factor;
   }
   std::int64_t fetched = -1;
-  loop_.for_each_block([&](int p, std::int64_t block) {
+  loop_.for_each_block(true, [&](int p, std::int64_t block) {
     if (fetched != block) fetch_dv();
     fetched = block;
     const auto& part = loop_.sight_.part(p);

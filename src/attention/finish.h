@@ -85,7 +85,7 @@ class Finish {
   void for_each_weights_row(const RowOf& row, Each each) const;
   bool all_weights() const;
   bool some_weights() const;
-  bool chosen_rows(const GroupOf& group) const;
+  bool weights_of(const Panel& panel) const;
   void write_scores(const GroupOf& group);
   void write_weights(const GroupOf& group, const T* max, const T* sum);
   void add_to_mass(const RowOf& row, std::int64_t key, T weight) const;

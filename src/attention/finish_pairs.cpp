@@ -15,7 +15,10 @@ bool Finish<T>::needs_pairs() const {
 template <class T>
 void Finish<T>::write_pairs(const GroupOf& group, const T* max, const T* sum) {
   if (results_.scores) write_scores(group);
-  if (all_weights() || (some_weights() && chosen_rows(group))) write_weights(group, max, sum);
+  const auto panels = strategy_.panels_of(group.group);
+  if (std::any_of(panels.begin(), panels.end(), [&](const Panel& panel) { return weights_of(panel); })) {
+    write_weights(group, max, sum);
+  }
 }
 
 // Where few are selected, finish.cpp has written their weights.
@@ -30,12 +33,12 @@ bool Finish<T>::some_weights() const {
   return results_.row_weights && problem_.weighing.family != Family::selection;
 }
 
-// Whether rows of the group were chosen.
+// Whether the weights of all of the panel's rows are wanted, or of some.
 template <class T>
-bool Finish<T>::chosen_rows(const GroupOf& group) const {
-  const KeyRange queries = strategy_.queries_of(group.group);
+bool Finish<T>::weights_of(const Panel& panel) const {
+  if (all_weights() || !some_weights()) return all_weights();
   return std::any_of(problem_.want_rows.begin(), problem_.want_rows.end(), [&](std::int64_t row) {
-    return strategy_.decode || (row >= queries.first && row < queries.last);
+    return row >= panel.first_query && row < panel.first_query + panel.queries;
   });
 }
 
@@ -54,7 +57,8 @@ void Finish<T>::write_scores(const GroupOf& group) {
       fill_row(view, row, row.query, -infinity<T>);
     }
   }
-  loop.visit_scores([&](int p, std::int64_t first, int keys) {
+  const auto all = [](int) { return true; };
+  loop.visit_scores(all, [&](int p, std::int64_t first, int keys) {
     const Panel& panel = loop.panels()[static_cast<std::size_t>(p)];
     for (int r = 0; r < panel.rows(); ++r) {
       const RowOf row = row_of(panel, r, group.batch, loop.head());
@@ -82,7 +86,8 @@ void Finish<T>::write_weights(const GroupOf& group, const T* max, const T* sum) 
       for (std::int64_t j = 0; masses && value != T(0) && j < problem_.Tk; ++j) add_to_mass(row, j, value);
     }
   }
-  loop.visit_scores([&](int p, std::int64_t first, int keys) {
+  const auto wanted = [&](int p) { return weights_of(loop.panels()[static_cast<std::size_t>(p)]); };
+  loop.visit_scores(wanted, [&](int p, std::int64_t first, int keys) {
     const Panel& panel = loop.panels()[static_cast<std::size_t>(p)];
     const int stride = panel.lanes;
     const T* weights = loop.scores();

@@ -79,11 +79,11 @@ class KeyFormer {
   template <class Each>
   void for_each_key(std::int64_t b, std::int64_t h, std::int64_t step, Each each) const {
     RowReader<T> reader(k_);
-    std::int64_t count = 0;
+    std::int64_t skipped = 0;  // of the keys until the next one
     for (const KeyRange& run : runs(b, h)) {
-      for (std::int64_t j = run.first; j < run.last; ++j) {
-        if (count++ % step == 0) each(j, reader.row(row_at(b, h, j)));
-      }
+      std::int64_t j = run.first + skipped;
+      for (; j < run.last; j += step) each(j, reader.row(row_at(b, h, j)));
+      skipped = j - run.last;
     }
   }
 

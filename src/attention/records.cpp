@@ -23,10 +23,10 @@ bool Records<T>::begin(const PanelGroup& group, Sight<T>& sight) {
 }
 
 template <class T>
-void Records<T>::fetch(const PanelGroup& group, Sight<T>& sight, const typename Strategy<T>::Way* way) {
+void Records<T>::fetch(const PanelGroup& group, Sight<T>& sight, const typename Strategy<T>::Way* way, bool values) {
   const bool gaps = begin(group, sight);
   fetch_keys(group, way, gaps);
-  if (problem_.weighing.family == Family::selection) return;
+  if (!values) return;
 
   // Where pairs are excluded, by a mask or by a compact kernel's 0, decode may have to look at the values as T.
   const bool excludes = sight.excludes() || problem_.weighing.compact;

@@ -28,8 +28,8 @@ class Records {
       : problem_(problem), strategy_(strategy), w_(workspace) {}
 
   // Finds the keys and values of the block that the group looks at, or copies them. Keys that nobody sees are not read.
-  // Null for `way`: no keys are needed. Values are fetched where the weighing pools them.
-  void fetch(const PanelGroup& group, Sight<T>& sight, const typename Strategy<T>::Way* way);
+  // Null for `way`: no keys are needed.
+  void fetch(const PanelGroup& group, Sight<T>& sight, const typename Strategy<T>::Way* way, bool values);
   // The same for the backward pass: values are found row by row as keys are. With `way`, keys are also spread into
   // strips, `product_width` columns of each; the answer is whether these are finite.
   bool fetch_for_gradients(const PanelGroup& group, Sight<T>& sight, const typename Strategy<T>::Way* way,

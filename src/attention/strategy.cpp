@@ -16,6 +16,9 @@ constexpr std::int64_t decode_queries = 4;
 // Keys of one decode task: enough for long streams, few enough that one sequence keeps several threads busy.
 constexpr std::int64_t decode_chunk = 4096;
 
+// So many tasks keep a thread busy to the end even where they differ, as with a causal mask.
+constexpr std::int64_t tasks_per_thread = 4;
+
 // Runs of groups per head, each with its own sums of the weights of all keys, where those are asked for.
 constexpr std::int64_t max_mass_runs = 16;
 
@@ -48,6 +51,15 @@ std::vector<Panel> head_panels(std::int64_t heads, std::int64_t Tq) {
         {first, 0, count, static_cast<int>(Tq), static_cast<int>(std::bit_ceil(static_cast<unsigned>(rows)))});
   }
   return panels;
+}
+
+// Panels of a group in the forward pass. The more there are, the more rarely values are copied; half of them where that
+// many would leave threads without work, or where much is kept for each of them. Outputs do not depend on it; the sums
+// of weights do, which are kept per group, and may not depend on the threads.
+int forward_panels(const Problem& problem, bool much_kept, std::size_t panels, int most) {
+  const std::int64_t tasks = problem.B * problem.H * divide_up(static_cast<std::int64_t>(panels), most);
+  const bool few_tasks = problem.threads > 1 && tasks < tasks_per_thread * problem.threads;
+  return much_kept || few_tasks ? most / 2 : most;
 }
 
 template <class T>
@@ -88,7 +100,6 @@ Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring, Pass
   s.gradients = &kernels::gradient_kernels<T>(isa);
   s.decode = problem.Tq > 0 && problem.Tq <= decode_queries && pass == Pass::forward;
   s.vector = panel.vector;
-  s.group_panels = pass == Pass::forward ? panel.group_panels : s.gradients->group_panels;
   if (s.decode) {
     const auto& decode = kernels::decode_kernels<T>(isa);
     s.block_keys = kernels::decode_keys;
@@ -122,10 +133,13 @@ Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring, Pass
     s.max_lanes = std::max(s.max_lanes, p.lanes);
     s.max_rows = std::max(s.max_rows, p.rows());
   }
+  s.share_pairs = !s.decode && problem.mask.has_pairs() && !problem.mask.pairs_vary_by_head() && problem.H > 1;
+  const bool much_kept = s.decode || s.share_pairs || problem.want_mass;
+  s.group_panels = pass == Pass::forward ? forward_panels(problem, much_kept, s.panels.size(), panel.group_panels)
+                                         : s.gradients->group_panels;
   s.groups = divide_up(static_cast<std::int64_t>(s.panels.size()), s.group_panels);
   s.run_groups = problem.want_mass ? divide_up(std::max<std::int64_t>(s.groups, 1), max_mass_runs) : 1;
   s.chunks = divide_up(std::max<std::int64_t>(problem.Tk, 1), s.chunk_keys);
-  s.share_pairs = !s.decode && problem.mask.has_pairs() && !problem.mask.pairs_vary_by_head() && problem.H > 1;
   return s;
 }
 

@@ -36,7 +36,7 @@ inline constexpr int score_keys = 2;
 inline constexpr int pool_vectors = 2;
 template <class T>
 inline constexpr int strip_width = pool_vectors* lanes_of<T>;
-inline constexpr int group_panels = 8;
+inline constexpr int group_panels = 16;
 
 // Calls run<vectors>() for a panel's lanes.
 template <class T, class Run>
