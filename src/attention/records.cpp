@@ -30,8 +30,9 @@ void Records<T>::fetch(const PanelGroup& group, Sight<T>& sight, const typename 
 
   // Where pairs are excluded, by a mask or by a compact kernel's 0, decode may have to look at the values as T.
   const bool excludes = sight.excludes() || problem_.weighing.compact;
-  const bool as_they_are = strategy_.decode ? problem_.v.dtype() == dtype_of<T> || !excludes
-                                            : (block_.last - block_.first) * problem_.Dv <= few_values;
+  const bool few =
+      (block_.last - block_.first) * problem_.Dv <= few_values && problem_.Dv % strategy_.panel->strip == 0;
+  const bool as_they_are = strategy_.decode ? problem_.v.dtype() == dtype_of<T> || !excludes : few;
   const std::int64_t head = group.head / problem_.group;
   if (strategy_.values_direct && as_they_are && !gaps) {
     values_ = in_place(problem_.v, head);
@@ -51,8 +52,8 @@ bool Records<T>::fetch_for_gradients(const PanelGroup& group, Sight<T>& sight, c
   fetch_keys(group, way, gaps);
   const View& v = problem_.v;
   const std::int64_t head = group.head / problem_.group;
-  const bool direct = v.dtype() == dtype_of<T> && v.stride(3) == 1 && !gaps;
-  values_ = direct ? in_place(v, head) : copy(v, head, problem_.Dv, gaps, w_.values, problem_.Dv);
+  values_ =
+      strategy_.values_direct && !gaps ? in_place(v, head) : copy(v, head, problem_.Dv, gaps, w_.values, problem_.Dv);
   if (way == nullptr) return true;
   return spread(way->score->k, group.head / way->score->key_group, product_width, gaps, key_strips, strip_stride);
 }

@@ -19,6 +19,9 @@ constexpr std::int64_t decode_chunk = 4096;
 // So many tasks keep a thread busy to the end even where they differ, as with a causal mask.
 constexpr std::int64_t tasks_per_thread = 4;
 
+// From so many panels that read them on, rows that are far apart are copied.
+constexpr std::int64_t worth_a_copy = 4;
+
 // Runs of groups per head, each with its own sums of the weights of all keys, where those are asked for.
 constexpr std::int64_t max_mass_runs = 16;
 
@@ -62,16 +65,26 @@ int forward_panels(const Problem& problem, bool much_kept, std::size_t panels, i
   return much_kept || few_tasks ? most / 2 : most;
 }
 
+// Whether panels take rows of keys or values as they lie. Rows that are far apart, as those of one head among others
+// are, fall on a few sets of the first-level cache and throw each other out: where several panels read them, they are
+// copied (a point and a half of the peak of a layer of 12 heads of 32).
+bool as_they_lie(const View& rows, Dtype compute, std::int64_t panels) {
+  const bool apart = rows.stride(2) > 2 * rows.extent(3);
+  return rows.stride(3) == 1 && rows.dtype() == compute && !(apart && panels >= worth_a_copy);
+}
+
 template <class T>
-typename Strategy<T>::Way kernel_of(const ScoreWay& way, bool decode, const Problem& problem, Isa isa, Pass pass) {
-  const bool dense = way.k.stride(3) == 1;
+typename Strategy<T>::Way kernel_of(const ScoreWay& way, const Strategy<T>& s, const Problem& problem, Isa isa,
+                                    Pass pass) {
+  const bool decode = s.decode;
+  const bool direct = as_they_lie(way.k, problem.compute, static_cast<std::int64_t>(s.panels.size()));
   if (way.kind == ScoreWay::Kind::dot) {
     if (!decode) {
       const auto score = kernels::panel_kernels<T>(isa).score;
-      return {&way, dense && way.k.dtype() == problem.compute, score, score};
+      return {&way, direct, score, score};
     }
     const auto& scores = kernels::decode_kernels<T>(isa).score;
-    return {&way, dense, scores[storage_index(way.k.dtype())], scores[0]};
+    return {&way, way.k.stride(3) == 1, scores[storage_index(way.k.dtype())], scores[0]};
   }
   const bool additive = way.kind == ScoreWay::Kind::additive || way.kind == ScoreWay::Kind::additive_direct;
   const bool by_rows = pass == Pass::backward && additive && problem.Tq <= decode_queries;
@@ -81,7 +94,7 @@ typename Strategy<T>::Way kernel_of(const ScoreWay& way, bool decode, const Prob
                       : way.kind == ScoreWay::Kind::additive_direct ? kernels.additive_direct
                       : way.kind == ScoreWay::Kind::distance        ? kernels.distance
                                                                     : nullptr;
-  return {&way, dense && way.k.dtype() == problem.compute, kernel, kernel, by_rows};
+  return {&way, direct, kernel, kernel, by_rows};
 }
 
 }  // namespace
@@ -118,12 +131,12 @@ Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring, Pass
     s.units = problem.H;
     s.unit_heads = 1;
     s.panels = query_panels(problem.Tq, panel.vector, panel.max_vectors);
-    s.values_direct = problem.v.stride(3) == 1 && problem.v.dtype() == problem.compute && problem.Dv % panel.strip == 0;
+    s.values_direct = as_they_lie(problem.v, problem.compute, static_cast<std::int64_t>(s.panels.size()));
     s.pool = s.pool_staged = panel.pool;
     s.weigh = panel.weigh;
   }
-  s.usual = kernel_of<T>(scoring.usual, s.decode, problem, isa, pass);
-  if (!scoring.needs_exact.empty()) s.exact = kernel_of<T>(scoring.exact, s.decode, problem, isa, pass);
+  s.usual = kernel_of<T>(scoring.usual, s, problem, isa, pass);
+  if (!scoring.needs_exact.empty()) s.exact = kernel_of<T>(scoring.exact, s, problem, isa, pass);
   // A block that is one cell of a block mask is skipped or seen whole.
   for (const ResolvedMask::Cells& cells : problem.mask.cells()) {
     if (cells.keys >= 32 && cells.keys < s.block_keys) s.block_keys = static_cast<int>(cells.keys);

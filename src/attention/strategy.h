@@ -52,8 +52,8 @@ struct Strategy {
   std::int64_t units, unit_heads, groups, chunks;
   std::int64_t run_groups;  // groups that are one task, one after the other: several where masses are added up
 
-  // Keys and values are read where they lie if that is possible ("direct"); otherwise, or where a block has keys that
-  // must not be read, its rows are copied as T ("staged").
+  // Keys and values are read where they lie if that is possible and quick ("direct"); otherwise, or where a block has
+  // keys that must not be read, its rows are copied as T ("staged").
   struct Way {
     const ScoreWay* score;
     bool direct;
@@ -96,7 +96,8 @@ struct Strategy {
 };
 
 // The choice depends on Tq, the widths, dtypes, options and the instruction set; never on B, H, Tk, lengths or threads,
-// so that a sequence's result does not depend on what else is in the call.
+// so that a sequence's result does not depend on what else is in the call. Two things are free, for no bit depends on
+// them: the size of groups where no sums of weights are kept, and whether rows are copied.
 // `scoring` must outlive it. The passes after the forward one take panels for any number of queries; that of rates
 // needs queries in panels, too.
 enum class Pass : std::uint8_t { forward, backward, rates };
