@@ -3,6 +3,7 @@
 file(GLOB sources CONFIGURE_DEPENDS support/*.cpp)
 list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
 add_library(qkv_test_support STATIC ${sources})
+qkv_single_threaded(${sources})
 target_include_directories(qkv_test_support PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
 target_link_libraries(
   qkv_test_support
