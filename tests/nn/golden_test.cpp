@@ -1,5 +1,6 @@
 // nn/golden_test.cpp: layers filled from PyTorch give PyTorch's outputs and gradients.
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -32,20 +33,27 @@ void expect_plain(const Golden& golden, const Layer& layer) {
 TEST_P(LikePyTorch, Linear) {
   expect_plain(Golden("linear", GetParam()), nn::Linear(5, 4, init_));
   expect_plain(Golden("linear_without_bias", GetParam()), nn::Linear(5, 4, init_, {.bias = false}));
+  expect_plain(Golden("linear_empty_batch", GetParam()), nn::Linear(5, 4, init_));
 }
 
-TEST_P(LikePyTorch, LayerNorm) { expect_plain(Golden("layer_norm", GetParam()), nn::LayerNorm(6, init_)); }
+TEST_P(LikePyTorch, LayerNorm) {
+  expect_plain(Golden("layer_norm", GetParam()), nn::LayerNorm(6, init_));
+  expect_plain(Golden("layer_norm_empty_batch", GetParam()), nn::LayerNorm(6, init_));
+}
 
 TEST_P(LikePyTorch, EmbeddingWithPadding) {
-  const Golden golden("embedding", GetParam());
-  const nn::Embedding layer(7, 3, init_, {.padding = 2});
-  nn::load(layer.parameters(), golden.file(), "layer.");
-  const Variable y = layer(golden.view("in.x"));
-  golden.expect("out.y", y.value());
-  backward(y, golden.upstream("y"));
-  golden.expect_gradients(layer);
-  const View rows = layer.weight.grad_rows();
-  EXPECT_EQ(reference::elements<double>(Tensor::copy_of(rows)), (std::vector<double>{0, 1, 5, 6}));
+  for (const auto& [name, used] : {std::pair("embedding", std::vector<double>{0, 1, 5, 6}),
+                                   std::pair("embedding_empty_batch", std::vector<double>{})}) {
+    const Golden golden(name, GetParam());
+    const nn::Embedding layer(7, 3, init_, {.padding = 2});
+    nn::load(layer.parameters(), golden.file(), "layer.");
+    const Variable y = layer(golden.view("in.x"));
+    golden.expect("out.y", y.value());
+    backward(y, golden.upstream("y"));
+    golden.expect_gradients(layer);
+    const View rows = layer.weight.grad_rows();
+    EXPECT_EQ(reference::elements<double>(Tensor::copy_of(rows)), used) << name;
+  }
 }
 
 struct GruCase {
@@ -58,6 +66,7 @@ TEST_P(LikePyTorch, Gru) {
   for (const GruCase& row :
        {GruCase{"gru", 4, {}}, GruCase{"gru_without_bias", 4, {.bias = false}},
         GruCase{"gru_packed", 4, {.layers = 2, .both_directions = true}}, GruCase{"gru_batch_of_one", 4, {.layers = 2}},
+        GruCase{"gru_empty_batch", 4, {.both_directions = true}},
         GruCase{"gru_both_directions", 2, {.both_directions = true}}}) {
     const Golden golden(row.name, GetParam());
     const nn::Gru layer(3, row.hidden, init_, row.options);
@@ -130,17 +139,18 @@ TEST_P(LikePyTorch, MultiHeadAttention) {
 }
 
 TEST_P(LikePyTorch, AdditiveAttention) {
-  const Golden golden("additive", GetParam());
-  const nn::AdditiveAttention layer(5, 3, 6, init_);
-  nn::load(layer.parameters(), golden.file(), "layer.");
-  const View lens = golden.view("in.lengths");
-  for (const bool prepared : {false, true}) {
+  for (const auto& [name, prepared] :
+       {std::pair("additive", false), std::pair("additive", true), std::pair("additive_batch_of_one", false),
+        std::pair("additive_empty_batch", false), std::pair("additive_empty_batch", true)}) {
+    const Golden golden(name, GetParam());
+    const nn::AdditiveAttention layer(5, 3, 6, init_);
+    nn::load(layer.parameters(), golden.file(), "layer.");
+    const View lens = golden.view("in.lengths");
     const Variable q = golden.input("q"), k = golden.input("k"), v = golden.input("v");
     const AttendOptions options{.mask = lengths(lens)};
     const Variable y =
         prepared ? layer(q, layer.prepare(k, v, lens), nn::eval, options) : layer(q, k, v, nn::eval, options);
     golden.expect("out.y", y.value());
-    for (const NamedParameter& named : layer.parameters()) named.parameter.zero_grad();
     backward(y, golden.upstream("y"));
     golden.expect_gradient("q", q);
     golden.expect_gradient("k", k);
@@ -150,15 +160,17 @@ TEST_P(LikePyTorch, AdditiveAttention) {
 }
 
 TEST_P(LikePyTorch, DotProductAttention) {
-  const Golden golden("dot_product", GetParam());
-  const nn::DotProductAttention layer(init_);
-  const Variable q = golden.input("q"), k = golden.input("k"), v = golden.input("v");
-  const Variable y = layer(q, k, v, nn::eval, {.mask = lengths(golden.view("in.lengths"))});
-  golden.expect("out.y", y.value());
-  backward(y, golden.upstream("y"));
-  golden.expect_gradient("q", q);
-  golden.expect_gradient("k", k);
-  golden.expect_gradient("v", v);
+  for (const char* name : {"dot_product", "dot_product_batch_of_one", "dot_product_empty_batch"}) {
+    const Golden golden(name, GetParam());
+    const nn::DotProductAttention layer(init_);
+    const Variable q = golden.input("q"), k = golden.input("k"), v = golden.input("v");
+    const Variable y = layer(q, k, v, nn::eval, {.mask = lengths(golden.view("in.lengths"))});
+    golden.expect("out.y", y.value());
+    backward(y, golden.upstream("y"));
+    golden.expect_gradient("q", q);
+    golden.expect_gradient("k", k);
+    golden.expect_gradient("v", v);
+  }
 }
 
 // A model: layers in a struct.

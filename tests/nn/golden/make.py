@@ -146,17 +146,34 @@ def unit(*arguments, **options):
     return normal_parameters(nn.GRU(*arguments, batch_first=True, **options))
 
 
+def additive_case(batch, lengths):
+    return Case(normal_parameters(AdditiveAttention(5, 3, 6)), textbook,
+                {"q": randn(batch, 4, 5), "k": randn(batch, 6, 3), "v": randn(batch, 6, 4),
+                 "lengths": torch.tensor(lengths, dtype=torch.int64)})
+
+
+def dot_product_case(batch, lengths):
+    return Case(DotProductAttention(), textbook,
+                {"q": randn(batch, 4, 5), "k": randn(batch, 6, 5), "v": randn(batch, 6, 4),
+                 "lengths": torch.tensor(lengths, dtype=torch.int64)})
+
+
 CASES = {
     "linear": lambda: Case(normal_parameters(nn.Linear(5, 4)), plain, {"x": randn(2, 3, 5)}),
     "linear_without_bias": lambda: Case(normal_parameters(nn.Linear(5, 4, bias=False)), plain, {"x": randn(3, 5)}),
+    "linear_empty_batch": lambda: Case(normal_parameters(nn.Linear(5, 4)), plain, {"x": randn(0, 3, 5)}),
     "embedding": lambda: Case(normal_parameters(nn.Embedding(7, 3, padding_idx=2)), plain,
                               {"x": torch.tensor([[6, 2, 0, 6], [2, 2, 5, 1]])}),
+    "embedding_empty_batch": lambda: Case(normal_parameters(nn.Embedding(7, 3, padding_idx=2)), plain,
+                                          {"x": torch.zeros(0, 4, dtype=torch.int64)}),
     "layer_norm": lambda: Case(normal_parameters(nn.LayerNorm(6)), plain, {"x": randn(2, 3, 6)}),
+    "layer_norm_empty_batch": lambda: Case(normal_parameters(nn.LayerNorm(6)), plain, {"x": randn(0, 3, 6)}),
     "gru": lambda: Case(unit(3, 4), recurrent, {"x": randn(2, 5, 3)}),
     "gru_without_bias": lambda: Case(unit(3, 4, bias=False), recurrent, {"x": randn(2, 5, 3), "h0": randn(1, 2, 4)}),
     "gru_packed": lambda: Case(unit(3, 4, num_layers=2, bidirectional=True), recurrent,
                                {"x": randn(4, 5, 3), "h0": randn(4, 4, 4), "lengths": torch.tensor([3, 5, 1, 4])}),
     "gru_batch_of_one": lambda: Case(unit(3, 4, num_layers=2), recurrent, {"x": randn(1, 3, 3)}),
+    "gru_empty_batch": lambda: Case(unit(3, 4, bidirectional=True), recurrent, {"x": randn(0, 3, 3)}),
     "gru_both_directions": lambda: Case(unit(3, 2, bidirectional=True), recurrent, {"x": randn(3, 4, 3)}),
     "heads_self": lambda: Case(attention(8, 2), multi_head, {"query": randn(2, 5, 8)}),
     "heads_without_bias": lambda: Case(attention(8, 4, bias=False), multi_head, {"query": randn(2, 5, 8)}),
@@ -174,12 +191,12 @@ CASES = {
                                     {"query": randn(2, 4, 8), "key": randn(2, 6, 6), "value": randn(2, 6, 5)}),
     "heads_batch_of_one": lambda: Case(attention(6, 3), multi_head, {"query": randn(1, 4, 6)}),
     "heads_empty_batch": lambda: Case(attention(6, 3), multi_head, {"query": randn(0, 4, 6)}),
-    "additive": lambda: Case(normal_parameters(AdditiveAttention(5, 3, 6)), textbook,
-                             {"q": randn(2, 4, 5), "k": randn(2, 6, 3), "v": randn(2, 6, 4),
-                              "lengths": torch.tensor([4, 6])}),
-    "dot_product": lambda: Case(DotProductAttention(), textbook,
-                                {"q": randn(2, 4, 5), "k": randn(2, 6, 5), "v": randn(2, 6, 4),
-                                 "lengths": torch.tensor([4, 6])}),
+    "additive": lambda: additive_case(2, [4, 6]),
+    "additive_batch_of_one": lambda: additive_case(1, [3]),
+    "additive_empty_batch": lambda: additive_case(0, []),
+    "dot_product": lambda: dot_product_case(2, [4, 6]),
+    "dot_product_batch_of_one": lambda: dot_product_case(1, [3]),
+    "dot_product_empty_batch": lambda: dot_product_case(0, []),
     "tagger": lambda: Case(normal_parameters(Tagger()), lambda layer, ids: {"y": layer(ids)},
                            {"ids": torch.tensor([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 0]])}),
 }
