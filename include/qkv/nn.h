@@ -45,8 +45,9 @@ QKV_API Parameters join(std::initializer_list<Parameters> lists);
 
 // Copies a file's tensors into the parameters, converted to their dtype where they are of another floating one: the
 // tensor of a parameter is called `prefix` and its name. All tensors of the file whose names begin with the prefix must
-// be asked for. Throws FileError that names the tensors that are missing, extra, wrongly shaped or not floating; then
-// no parameter has changed. OptionError: a name that comes twice, a variable that is no parameter.
+// be asked for. Throws FileError that names the tensors that are missing, extra, wrongly shaped or not floating, and
+// DtypeError for a number that is too large for the parameter's dtype; then no parameter has changed. OptionError: a
+// name that comes twice, a variable that is no parameter.
 QKV_API void load(const Parameters& parameters, const SafetensorsFile& file, const std::string& prefix = "");
 // Writes them to a safetensors file. Throws what write_safetensors throws.
 QKV_API void save(const std::filesystem::path& path, const Parameters& parameters,

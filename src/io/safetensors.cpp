@@ -1,5 +1,6 @@
 // io/safetensors.cpp: safetensors files, mapped.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <qkv/error.h>
@@ -13,6 +14,26 @@
 #include "tensor/extents.h"
 
 namespace qkv {
+namespace {
+
+// A number that is too large for the dtype it is converted to would become infinite without a word.
+void require_fit(const View& stored, const Tensor& converted) {
+  if (!is_floating(stored.dtype()) || stored.dtype() == Dtype::float16) return;
+  if (converted.dtype() == Dtype::float64) return;
+  const Tensor narrow = Tensor::copy_of(converted, Dtype::float32);
+  const auto values = narrow.values<float>();
+  const auto is_infinite = [](float value) { return std::isinf(value); };
+  if (std::none_of(values.begin(), values.end(), is_infinite)) return;
+  const Tensor wide = Tensor::copy_of(stored, Dtype::float64);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double value = wide.values<double>()[i];
+    if (is_infinite(values[i]) && std::isfinite(value)) {
+      throw DtypeError(message("the element ", value, " does not fit in ", name_of(converted.dtype())));
+    }
+  }
+}
+
+}  // namespace
 
 bool StoredTensor::is_aligned() const { return dtype && offset % static_cast<std::int64_t>(size_of(*dtype)) == 0; }
 
@@ -93,7 +114,11 @@ Tensor SafetensorsFile::read(std::string_view name, Dtype as) const {
   inside_->with(name, [&](const StoredTensor& tensor) {
     const std::byte* memory = inside_->memory.get();
     if (tensor.dtype == as || !tensor.is_aligned()) copy = stored_copy(tensor, memory);
-    if (tensor.dtype != as) copy = Tensor::copy_of(copy ? View(copy) : stored_view(tensor, memory), as);
+    if (tensor.dtype == as) return;
+    const View stored = copy ? View(copy) : stored_view(tensor, memory);
+    Tensor converted = Tensor::copy_of(stored, as);
+    require_fit(stored, converted);
+    copy = std::move(converted);
   });
   return copy;
 }

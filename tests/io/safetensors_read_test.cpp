@@ -1,6 +1,7 @@
 // tests/io/safetensors_read_test.cpp: safetensors files to views and tensors.
 #include <sys/stat.h>
 
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -122,6 +123,24 @@ TEST_F(ReadSafetensors, HalfPrecisionIsWidenedOnRequest) {
                         Tensor::of<double>({0.5}, {1})));
   EXPECT_TRUE(same_bits(with_one("F64", "[1]", bytes_of<double>({0.1})).read("x", Dtype::float32),
                         Tensor::of<float>({0.1f}, {1})));
+}
+
+TEST_F(ReadSafetensors, NumbersThatWouldBecomeInfiniteAreRefused) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const SafetensorsFile wide = with_one("F64", "[3]", bytes_of<double>({1, -infinity, 1e39}));
+  expect_error<DtypeError>([&] { wide.read("x", Dtype::float32); },
+                           {"a.safetensors'", "tensor 'x'", "the element 1e+39 does not fit in float32"});
+  expect_error<DtypeError>([&] { with_one("F32", "[1]", bytes_of<float>({-65520})).read("x", Dtype::float16); },
+                           {"tensor 'x'", "the element -65520 does not fit in float16"});
+  expect_error<DtypeError>(
+      [&] { with_one("BF16", "[1]", bytes_of<std::uint16_t>({0x4780})).read("x", Dtype::float16); },
+      {"tensor 'x'", "the element 65536 does not fit in float16"});
+  // What is infinite in the file stays so, and NaN stays NaN.
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const Tensor read = with_one("F64", "[3]", bytes_of<double>({infinity, nan, 3e38})).read("x", Dtype::float32);
+  EXPECT_EQ(read.values<float>()[0], std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isnan(read.values<float>()[1]));
+  EXPECT_EQ(read.values<float>()[2], 3e38f);
 }
 
 TEST_F(ReadSafetensors, ConversionsThatDoNotExistAreRefusedByName) {

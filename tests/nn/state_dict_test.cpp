@@ -59,6 +59,16 @@ TEST_F(StateDict, OfAnotherFloatingDtypeIsConverted) {
   EXPECT_TRUE(same_bits(layer.weight.value(), Tensor::copy_of(weight_, Dtype::float64)));
 }
 
+TEST_F(StateDict, WithANumberThatIsTooLargeForTheParametersChangesNothing) {
+  Tensor weight = Tensor::copy_of(weight_, Dtype::float64);
+  weight.values<double>()[4] = 1e39;
+  write_safetensors(path_, std::vector<NamedView>{{"weight", weight}, {"bias", bias_}});
+  const Tensor before = Tensor::copy_of(layer_.weight.value());
+  expect_error<DtypeError>([&] { nn::load(layer_.parameters(), SafetensorsFile(path_)); },
+                           {"a.safetensors", "'weight'", "1e+39 does not fit in float32"});
+  EXPECT_TRUE(same_bits(layer_.weight.value(), before));
+}
+
 TEST_F(StateDict, MayHaveOthersOutsideOfThePrefix) {
   write_safetensors(path_, std::vector<NamedView>{{"a.weight", weight_}, {"a.bias", bias_}, {"b.weight", bias_}});
   nn::load(layer_.parameters(), SafetensorsFile(path_), "a.");
