@@ -20,8 +20,8 @@ namespace qkv {
 //
 // The part of a query that saw none of a part's keys is (0, -inf), (0, 0) or (0, -inf, -1), and merging such parts
 // gives such a part. top_k cannot be merged, nor can answers that were given for empty rows: attend with want_partial
-// wants OnEmpty::zero. The result has `out`, `state` and `index` like its parts, and may be merged again; with
-// log-sums it has `lse` too. NaN comes through. first_keys is empty (all 0) or has one number per part.
+// wants OnEmpty::zero, and no dropout. The result has `out`, `state` and `index` like its parts, and may be merged
+// again; with log-sums it has `lse` too. NaN comes through. first_keys is empty (all 0) or has one number per part.
 // Throws ShapeError, OptionError, DtypeError.
 QKV_API Attended merge(std::span<const Attended> parts, std::span<const std::int64_t> first_keys = {});
 

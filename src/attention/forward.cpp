@@ -67,7 +67,7 @@ class Forward {
     bytes_ = Workspace<T>(problem_, s_, nullptr).bytes;
     const int threads = useful_threads(problem_, s_, s_.tasks(problem_));
     if (s_.chunks == 1) {
-      const std::int64_t runs = divide_up(s_.groups, s_.run_groups);
+      const std::int64_t runs = s_.runs();
       if (keeps_mass()) masses_.resize(static_cast<std::size_t>(problem_.B * problem_.H * runs * problem_.Tk));
       parallel_for(problem_.B * s_.units * runs, threads, [this, runs](std::int64_t i) { run_task(i, runs); });
       if (keeps_mass()) add_masses(runs);
@@ -327,7 +327,10 @@ std::int64_t forward_bytes(const Problem& problem, const Strategy<T>& strategy, 
                                    ? 0
                                    : problem.B * strategy.units * strategy.groups * strategy.chunks *
                                          static_cast<std::int64_t>(Forward<T>(problem, strategy, {}).partial_bytes());
-  return partial + threads * static_cast<std::int64_t>(Workspace<T>(problem, strategy, nullptr).bytes);
+  const bool masses = problem.want_mass && !strategy.decode;
+  const std::int64_t sums = masses ? problem.B * problem.H * strategy.runs() * problem.Tk : 0;
+  return partial + sums * static_cast<std::int64_t>(sizeof(T)) +
+         threads * static_cast<std::int64_t>(Workspace<T>(problem, strategy, nullptr).bytes);
 }
 
 template void forward(const Problem&, const Strategy<float>&, const Results&);

@@ -177,6 +177,9 @@ void set_weighing(Problem& p, const AttendOptions& options) {
   if (options.want_partial && options.on_empty != OnEmpty::zero) {
     refuse("want_partial", "on_empty other than zero: an empty part must stay empty");
   }
+  if (options.want_partial && options.dropout > 0) {
+    refuse("want_partial", "dropout: every part would drop the same keys, counted from its own first");
+  }
   if (options.want_partial || options.want_backward) {
     p.state_kind = w.exclusion_only                        ? PartialState::count
                    : w.hard                                ? PartialState::best

@@ -82,9 +82,8 @@ struct Strategy {
     const auto of_group = panels_of(group);
     return {of_group.front().first_query, of_group.back().first_query + of_group.back().queries};
   }
-  std::int64_t tasks(const Problem& problem) const {
-    return problem.B * units * divide_up(groups, run_groups) * chunks;
-  }
+  std::int64_t runs() const { return divide_up(groups, run_groups); }  // of groups, per unit
+  std::int64_t tasks(const Problem& problem) const { return problem.B * units * runs() * chunks; }
   bool scores_by_rows() const { return usual.by_rows || exact.by_rows; }
   std::int64_t padded_block() const { return divide_up(block_keys, kernels::decode_pad) * kernels::decode_pad; }
   std::int64_t query_width(const ScoreWay& way) const { return rounded(way.width); }

@@ -140,6 +140,7 @@ TEST(WeighErrors, ANumberOfLargestScoresIsNotNegative) {
 
 TEST(WeighErrors, PartsOfTopKCannotBeMerged) {
   expect_refused<OptionError>({.weigh = top_k(3), .want_partial = true}, {"want_partial", "top_k"});
+  expect_refused<OptionError>({.dropout = 0.1, .want_partial = true}, {"want_partial", "dropout"});
 }
 
 TEST(WeighErrors, PartsThatAnswerForEmptyRowsCannotBeMerged) {
