@@ -12,6 +12,7 @@
 #include "attention/backward.h"
 #include "attention/gradient_forms.h"
 #include "attention/load.h"
+#include "attention/projection_gradients.h"
 #include "attention/recall.h"
 #include "base/divide_up.h"
 #include "base/message.h"

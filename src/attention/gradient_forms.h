@@ -16,9 +16,8 @@ namespace qkv {
 //
 //   dot       what is compared; gaussian's has a 1 in each row, so that the sums of slopes come along
 //   additive  the projections, whose gradients the additive kernel finds itself
-//   distance  [x - c, 1], with c a key: the distances' ways get copies of their queries and keys, about a centre
-//   because
-//             sum_j h (q - k) = q (sum_j h) - sum_j h k cancels where keys are far from the origin
+//   distance  [x - c, 1], with c a key: the distances' ways get copies of their queries and keys about a centre,
+//             because sum_j h (q - k) = q (sum_j h) - sum_j h k cancels where keys are far from the origin
 void prepare_products(const Problem& problem, Scoring& scoring);
 
 // How many heads of keys have gradients of their own on the way: Hk, or H where what is made of keys differs by head.
@@ -40,16 +39,5 @@ struct ProductsToFinish {
   AttendGradients& to;  // all others
 };
 void finish_gradients(const ProductsToFinish& products);
-
-// additive: from gradients of the keys' projections to those of keys and of Wk.
-struct ProjectedKeys {
-  View k;             // [B, Hk, Tk, Dk]
-  View dprojections;  // [B, heads, Tk, E]
-  const ScoreParameters& parameters;
-  MutableView dk;        // added to; absent: not wanted
-  Tensor* dkey_weights;  // added to; null: not wanted
-  int threads;
-};
-void project_keys_back(const ProjectedKeys& keys);
 
 }  // namespace qkv

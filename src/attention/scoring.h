@@ -47,7 +47,7 @@ struct Scoring {
   // What the views above may show.
   std::shared_ptr<const KeyForm> form;
   FormTensor queries, projections;
-  Tensor centred_queries, centred_keys;  // backward, of distances; see gradient_forms.h
+  Tensor centred_queries, centred_keys;  // backward, of distances; see distance_gradients.h
 };
 
 // Whether keys have any say.
