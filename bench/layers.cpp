@@ -59,7 +59,7 @@ struct Heads {
 
   // The last sequence, by its formula in naive loops.
   std::string check_forward() const {
-    const auto [B, T, width, heads] = size;
+    const std::int64_t B = size.B, T = size.T, width = size.width, heads = size.heads;
     const std::int64_t d = width / heads;
     const View last = Tensor::copy_of(x.value().slice(0, B - 1, 1)).reshaped({T, width});
     const auto projected = [&](const View& rows, const View& W, const View& bias) {
