@@ -147,7 +147,7 @@ Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring, Pass
     s.max_rows = std::max(s.max_rows, p.rows());
   }
   s.share_pairs = !s.decode && problem.mask.has_pairs() && !problem.mask.pairs_vary_by_head() && problem.H > 1;
-  const bool much_kept = s.decode || s.share_pairs || problem.want_mass;
+  const bool much_kept = s.decode || (s.share_pairs && problem.Tk > 8192) || problem.want_mass;
   s.group_panels = pass == Pass::forward ? forward_panels(problem, much_kept, s.panels.size(), panel.group_panels)
                                          : s.gradients->group_panels;
   s.groups = divide_up(static_cast<std::int64_t>(s.panels.size()), s.group_panels);

@@ -18,8 +18,10 @@ namespace {
 
 // A number that is too large for the dtype it is converted to would become infinite without a word.
 void require_fit(const View& stored, const Tensor& converted) {
-  if (!is_floating(stored.dtype()) || stored.dtype() == Dtype::float16) return;
-  if (converted.dtype() == Dtype::float64) return;
+  const Dtype from = stored.dtype(), to = converted.dtype();
+  const bool widens =
+      from == Dtype::float16 || (from == Dtype::bfloat16 && to == Dtype::float32) || to == Dtype::float64;
+  if (!is_floating(from) || widens) return;
   const Tensor narrow = Tensor::copy_of(converted, Dtype::float32);
   const auto values = narrow.values<float>();
   const auto is_infinite = [](float value) { return std::isinf(value); };
@@ -28,7 +30,7 @@ void require_fit(const View& stored, const Tensor& converted) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     const double value = wide.values<double>()[i];
     if (is_infinite(values[i]) && std::isfinite(value)) {
-      throw DtypeError(message("the element ", value, " does not fit in ", name_of(converted.dtype())));
+      throw DtypeError(message("the element ", value, " does not fit in ", name_of(to)));
     }
   }
 }
