@@ -17,43 +17,36 @@ template <class T>
 class Forms {
  public:
   explicit Forms(const ProductsToFinish& products)
-      : p_(products.problem),
-        scoring_(products.scoring),
-        dq_(products.dq_made),
-        dk_(products.dk_made),
-        to_dq_(products.dq),
-        to_dk_(products.dk),
-        wanted_(products.wanted),
-        to_(products.to) {}
+      : products_(products), p_(products.problem), scoring_(products.scoring) {}
 
   // dscale = sum q' . dq', and the rest is for the score as it was scaled.
   void scale() {
     const double scale = scoring_.usual.scale;
-    if (wanted_.scale) {
+    if (products_.wanted.scale) {
       double sum = 0;
       for_each_head([&](std::int64_t b, std::int64_t h) {
         const HeadRows<T> q(scoring_.usual.q, b, h);
-        const MutableView dq = head_of<T>(dq_, b, h);
+        const MutableView dq = head_of<T>(products_.dq_made, b, h);
         for (std::int64_t i = 0; i < p_.Tq; ++i) {
           for (std::int64_t c = 0; c < scoring_.usual.width; ++c) sum += product(q[i][c], at<T>(dq, i, c));
         }
       });
-      to_.dscale.view().as<T>()[0] = static_cast<T>(sum);
+      products_.to.dscale.view().as<T>()[0] = static_cast<T>(sum);
     }
     if (scale == 1) return;
-    multiply(dq_, scale);
-    multiply(dk_, scale);
+    multiply(products_.dq_made, scale);
+    multiply(products_.dk_made, scale);
   }
 
   void as_they_are() {
-    copy_rows(dq_, dq());
-    copy_rows(dk_, dk());
+    copy_rows(products_.dq_made, products_.dq);
+    copy_rows(products_.dk_made, products_.dk);
   }
 
   // x' = x / |x|: dx = (dx' - x' (x' . dx')) / |x|
   void cosine() {
-    normalized(p_.q, scoring_.usual.q, dq_, dq());
-    normalized(p_.k, scoring_.usual.k, dk_, dk());
+    normalized(p_.q, scoring_.usual.q, products_.dq_made, products_.dq);
+    normalized(p_.k, scoring_.usual.k, products_.dk_made, products_.dk);
   }
 
   // q' = M^T q: dq = M dq', dM = sum q dq'^T
@@ -61,42 +54,43 @@ class Forms {
     const Tensor& M = scoring_.parameters->matrix;
     const std::int64_t heads = M.shape()[0];
     for_each_head([&](std::int64_t b, std::int64_t h) {
-      const MutableView dq_made = head_of<T>(dq_, b, h);
-      if (dq()) {
-        gemm(dq_made, of_head(M, h).swapped(0, 1), head_of<T>(dq(), b, h), {.accumulate = true, .threads = p_.threads});
+      const MutableView dq_made = head_of<T>(products_.dq_made, b, h);
+      if (products_.dq) {
+        gemm(dq_made, of_head(M, h).swapped(0, 1), head_of<T>(products_.dq, b, h),
+             {.accumulate = true, .threads = p_.threads});
       }
-      if (!wanted_.score) return;
+      if (!products_.wanted.score) return;
       const HeadRows<T> q(p_.q, b, h);
-      const MutableView to(parameter_of<T>(to_.dmatrix, heads, h), Shape{p_.D, p_.Dk});
+      const MutableView to(parameter_of<T>(products_.to.dmatrix, heads, h), Shape{p_.D, p_.Dk});
       gemm(View(q).swapped(0, 1), dq_made, to, {.accumulate = true, .threads = p_.threads});
     });
-    copy_rows(dk_, dk());
+    copy_rows(products_.dk_made, products_.dk);
   }
 
   // a = Wq q, b = Wk k: dq = Wq^T da, dWq = sum da q^T, and for keys alike.
-  void additive(const std::vector<PairSums>& sums, double factor) {
+  void additive() {
+    const std::vector<PairSums>& sums = products_.sums;
     const ScoreParameters& parameters = *scoring_.parameters;
-    project_back<T>(p_.q, dq_, parameters.query_weights, dq(), wanted_.score ? &to_.dquery_weights : nullptr,
-                    p_.threads);
-    if (dk_) {
-      project_keys_back({p_.k, dk_, parameters, dk(), wanted_.score ? &to_.dkey_weights : nullptr, p_.threads});
+    project_back<T>(p_.q, products_.dq_made, parameters.query_weights, products_.dq,
+                    products_.wanted.score ? &products_.to.dquery_weights : nullptr, p_.threads);
+    if (products_.dk_made) {
+      project_keys_back({p_.k, products_.dk_made, parameters, products_.dk,
+                         products_.wanted.score ? &products_.to.dkey_weights : nullptr, p_.threads});
     }
-    if (!wanted_.score || sums.empty()) return;
+    if (!products_.wanted.score || sums.empty()) return;
     const std::int64_t heads = parameters.hidden.shape()[0], E = parameters.hidden_width();
     std::vector<double> total(static_cast<std::size_t>(heads * E), 0.0);
     for (std::size_t i = 0; i < sums.size(); ++i) {
       const std::size_t h = heads == 1 ? 0 : i % static_cast<std::size_t>(p_.H);
       for (std::size_t e = 0; e < sums[i].hidden.size(); ++e) {
-        total[h * static_cast<std::size_t>(E) + e] += sums[i].hidden[e] * factor;
+        total[h * static_cast<std::size_t>(E) + e] += sums[i].hidden[e] * products_.factor;
       }
     }
-    for (std::size_t i = 0; i < total.size(); ++i) to_.dhidden_weights.view().as<T>()[i] = static_cast<T>(total[i]);
+    T* to = products_.to.dhidden_weights.view().as<T>();
+    for (std::size_t i = 0; i < total.size(); ++i) to[i] = static_cast<T>(total[i]);
   }
 
  private:
-  const MutableView& dq() const { return to_dq_; }
-  const MutableView& dk() const { return to_dk_; }
-
   template <class Each>
   void for_each_head(Each each) {
     for (std::int64_t b = 0; b < p_.B; ++b) {
@@ -151,11 +145,9 @@ class Forms {
     }
   }
 
+  const ProductsToFinish& products_;
   const Problem& p_;
   const Scoring& scoring_;
-  MutableView dq_, dk_, to_dq_, to_dk_;
-  const AttendWanted& wanted_;
-  AttendGradients& to_;
 };
 
 template <class T>
@@ -173,7 +165,7 @@ void finish_as(const ProductsToFinish& products) {
       forms.scale();
       return forms.bilinear();
     case Score::Kind::additive:
-      return forms.additive(products.sums, products.factor);
+      return forms.additive();
     case Score::Kind::yours:
       return forms.as_they_are();
     case Score::Kind::constant:
