@@ -262,7 +262,8 @@ TEST(Jvp, OfExtentsOfZeroIsZeros) {
       *extents[which] = 0;
       SCOPED_TRACE(c.text());
       const Moving moving(c);
-      for (const double value : moving.rates().out.values<double>()) EXPECT_TRUE(value == 0 || which == 3);
+      const AttendRates rates = moving.rates();
+      for (const double value : rates.out.values<double>()) EXPECT_TRUE(value == 0 || which == 3);
     }
   }
 }
