@@ -22,6 +22,9 @@ constexpr std::int64_t tasks_per_thread = 4;
 // From so many panels that read them on, rows that are far apart are copied.
 constexpr std::int64_t worth_a_copy = 4;
 
+// The tables of pairs that heads share are [rows of a group, Tk]: beyond so many keys, of half as many rows.
+constexpr std::int64_t long_rows = 8192;
+
 // Runs of groups per head, each with its own sums of the weights of all keys, where those are asked for.
 constexpr std::int64_t max_mass_runs = 16;
 
@@ -147,7 +150,7 @@ Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring, Pass
     s.max_rows = std::max(s.max_rows, p.rows());
   }
   s.share_pairs = !s.decode && problem.mask.has_pairs() && !problem.mask.pairs_vary_by_head() && problem.H > 1;
-  const bool much_kept = s.decode || (s.share_pairs && problem.Tk > 8192) || problem.want_mass;
+  const bool much_kept = s.decode || (s.share_pairs && problem.Tk > long_rows) || problem.want_mass;
   s.group_panels = pass == Pass::forward ? forward_panels(problem, much_kept, s.panels.size(), panel.group_panels)
                                          : s.gradients->group_panels;
   s.groups = divide_up(static_cast<std::int64_t>(s.panels.size()), s.group_panels);
