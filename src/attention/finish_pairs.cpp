@@ -15,10 +15,7 @@ bool Finish<T>::needs_pairs() const {
 template <class T>
 void Finish<T>::write_pairs(const GroupOf& group, const T* max, const T* sum) {
   if (results_.scores) write_scores(group);
-  const auto panels = strategy_.panels_of(group.group);
-  if (std::any_of(panels.begin(), panels.end(), [&](const Panel& panel) { return weights_of(panel); })) {
-    write_weights(group, max, sum);
-  }
+  if (all_weights() || some_weights()) write_weights(group, max, sum);
 }
 
 // Where few are selected, finish.cpp has written their weights.
@@ -72,11 +69,16 @@ template <class T>
 void Finish<T>::write_weights(const GroupOf& group, const T* max, const T* sum) {
   const std::int64_t lanes = strategy_.max_lanes;
   const bool masses = results_.mass && strategy_.decode;
+  const auto panels = strategy_.panels_of(group.group);
+  std::vector<bool> wanted;  // per panel
+  for (const Panel& panel : panels) wanted.push_back(weights_of(panel));
+  if (std::find(wanted.begin(), wanted.end(), true) == wanted.end()) return;
   BlockLoop<T> loop(problem_, strategy_, w_);
   loop.begin(group, {0, problem_.Tk});
-  std::vector<RowKind> kinds(loop.panels().size() * static_cast<std::size_t>(lanes), RowKind::regular);
-  for (std::size_t p = 0; p < loop.panels().size(); ++p) {
-    const Panel& panel = loop.panels()[p];
+  std::vector<RowKind> kinds(panels.size() * static_cast<std::size_t>(lanes), RowKind::regular);
+  for (std::size_t p = 0; p < panels.size(); ++p) {
+    if (!wanted[p]) continue;
+    const Panel& panel = panels[p];
     for (int r = 0; r < panel.rows(); ++r) {
       const std::size_t at = p * static_cast<std::size_t>(lanes) + static_cast<std::size_t>(r);
       const RowOf row = row_of(panel, r, group.batch, loop.head());
@@ -86,9 +88,9 @@ void Finish<T>::write_weights(const GroupOf& group, const T* max, const T* sum) 
       for (std::int64_t j = 0; masses && value != T(0) && j < problem_.Tk; ++j) add_to_mass(row, j, value);
     }
   }
-  const auto wanted = [&](int p) { return weights_of(loop.panels()[static_cast<std::size_t>(p)]); };
-  loop.visit_scores(wanted, [&](int p, std::int64_t first, int keys) {
-    const Panel& panel = loop.panels()[static_cast<std::size_t>(p)];
+  const auto is_wanted = [&](int p) { return wanted[static_cast<std::size_t>(p)]; };
+  loop.visit_scores(is_wanted, [&](int p, std::int64_t first, int keys) {
+    const Panel& panel = panels[static_cast<std::size_t>(p)];
     const int stride = panel.lanes;
     const T* weights = loop.scores();
     const bool excludes = loop.mark_excluded(p);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
 #include "base/divide_up.h"
 
@@ -62,8 +63,8 @@ std::vector<Panel> head_panels(std::int64_t heads, std::int64_t Tq) {
 // Panels of a group in the forward pass. The more there are, the more rarely values are copied; half of them where that
 // many would leave threads without work, or where much is kept for each of them. Outputs do not depend on it; the sums
 // of weights do, which are kept per group, and may not depend on the threads.
-int forward_panels(const Problem& problem, bool much_kept, std::size_t panels, int most) {
-  const std::int64_t tasks = problem.B * problem.H * divide_up(static_cast<std::int64_t>(panels), most);
+int forward_panels(const Problem& problem, bool much_kept, std::int64_t panels, int most) {
+  const std::int64_t tasks = problem.B * problem.H * divide_up(panels, most);
   const bool few_tasks = problem.threads > 1 && tasks < tasks_per_thread * problem.threads;
   return much_kept || few_tasks ? most / 2 : most;
 }
@@ -80,7 +81,7 @@ template <class T>
 typename Strategy<T>::Way kernel_of(const ScoreWay& way, const Strategy<T>& s, const Problem& problem, Isa isa,
                                     Pass pass) {
   const bool decode = s.decode;
-  const bool direct = as_they_lie(way.k, problem.compute, static_cast<std::int64_t>(s.panels.size()));
+  const bool direct = as_they_lie(way.k, problem.compute, std::ssize(s.panels));
   if (way.kind == ScoreWay::Kind::dot) {
     if (!decode) {
       const auto score = kernels::panel_kernels<T>(isa).score;
@@ -134,7 +135,7 @@ Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring, Pass
     s.units = problem.H;
     s.unit_heads = 1;
     s.panels = query_panels(problem.Tq, panel.vector, panel.max_vectors);
-    s.values_direct = as_they_lie(problem.v, problem.compute, static_cast<std::int64_t>(s.panels.size()));
+    s.values_direct = as_they_lie(problem.v, problem.compute, std::ssize(s.panels));
     s.pool = s.pool_staged = panel.pool;
     s.weigh = panel.weigh;
   }
@@ -151,7 +152,7 @@ Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring, Pass
   }
   s.share_pairs = !s.decode && problem.mask.has_pairs() && !problem.mask.pairs_vary_by_head() && problem.H > 1;
   const bool much_kept = s.decode || (s.share_pairs && problem.Tk > long_rows) || problem.want_mass;
-  s.group_panels = pass == Pass::forward ? forward_panels(problem, much_kept, s.panels.size(), panel.group_panels)
+  s.group_panels = pass == Pass::forward ? forward_panels(problem, much_kept, std::ssize(s.panels), panel.group_panels)
                                          : s.gradients->group_panels;
   s.groups = divide_up(static_cast<std::int64_t>(s.panels.size()), s.group_panels);
   s.run_groups = problem.want_mass ? divide_up(std::max<std::int64_t>(s.groups, 1), max_mass_runs) : 1;

@@ -11,7 +11,13 @@ namespace {
 
 constexpr const char* layer = "AdditiveAttention";
 
-Variable row_of(const Variable& w_v) { return reshape(w_v, {w_v.extent(1)}); }
+// These, and what the score learns.
+AttendVariables with_score(const AdditiveAttention& of, AttendVariables variables) {
+  variables.query_weights = of.W_q;
+  variables.key_weights = of.W_k;
+  variables.hidden_weights = reshape(of.w_v, {of.w_v.extent(1)});
+  return variables;
+}
 
 }  // namespace
 
@@ -29,19 +35,11 @@ Variable AdditiveAttention::operator()(const Variable& q, const Variable& k, con
                                        const AttendOptions& options) const {
   AttendOptions with = with_layer(layer, options, attention.dropout, mode, stream);
   with.score = additive({}, {}, {});
-  AttendVariables variables{q, k, v};
-  variables.query_weights = W_q;
-  variables.key_weights = W_k;
-  variables.hidden_weights = row_of(w_v);
-  return attend(variables, with).out;
+  return attend(with_score(*this, {.q = q, .k = k, .v = v}), with).out;
 }
 
 PreparedVariables AdditiveAttention::prepare(const Variable& k, const Variable& v, View valid_lens) const {
-  AttendVariables variables{{}, k, v};
-  variables.query_weights = W_q;
-  variables.key_weights = W_k;
-  variables.hidden_weights = row_of(w_v);
-  return qkv::prepare(variables, additive({}, {}, {}), valid_lens);
+  return qkv::prepare(with_score(*this, {.q = {}, .k = k, .v = v}), additive({}, {}, {}), valid_lens);
 }
 
 Variable AdditiveAttention::operator()(const Variable& q, const PreparedVariables& keys, const Mode& mode,

@@ -91,23 +91,34 @@ std::vector<Projection> parts_of(const MultiHeadAttention& mha, const std::vecto
   return parts;
 }
 
+// Whether one product makes keys and values.
+bool together(const MultiHeadAttention& mha, const Variable& key, const Variable& value) {
+  return mha.in_proj_weight && key.is_same_as(value);
+}
+
+// Of queries, and of keys and values together or of each.
+std::vector<Projection> projections_for(const MultiHeadAttention& mha, const Variable& key, const Variable& value) {
+  const Columns columns(mha.widths);
+  return together(mha, key, value) ? parts_of(mha, {columns.q, columns.k + columns.v})
+                                   : parts_of(mha, {columns.q, columns.k, columns.v});
+}
+
+void project_keys(const std::vector<Projection>& parts, const Variable& key, const Variable& value,
+                  AttendVariables& to) {
+  to.k = parts[1](key);
+  if (parts.size() == 3) to.v = parts[2](value);
+}
+
 // Queries, keys and values of all heads, as attend_heads takes them.
 AttendVariables projected(const MultiHeadAttention& mha, const Variable& query, const Variable& key,
                           const Variable& value) {
-  const Columns columns(mha.widths);
-  const bool together = static_cast<bool>(mha.in_proj_weight) && key.is_same_as(value);
   AttendVariables to;
-  if (together && query.is_same_as(key)) {
+  if (together(mha, key, value) && query.is_same_as(key)) {
     to.q = linear(query, mha.in_proj_weight, mha.in_proj_bias);
-  } else if (together) {
-    const std::vector<Projection> parts = parts_of(mha, {columns.q, columns.k + columns.v});
-    to.q = parts[0](query);
-    to.k = parts[1](key);
   } else {
-    const std::vector<Projection> parts = parts_of(mha, {columns.q, columns.k, columns.v});
+    const std::vector<Projection> parts = projections_for(mha, key, value);
     to.q = parts[0](query);
-    to.k = parts[1](key);
-    to.v = parts[2](value);
+    project_keys(parts, key, value, to);
   }
   put_score(mha.score, to);
   return to;
@@ -115,6 +126,15 @@ AttendVariables projected(const MultiHeadAttention& mha, const Variable& query, 
 
 View heads_of(const View& columns, std::int64_t first, std::int64_t heads, std::int64_t width) {
   return columns.slice(2, first, heads * width).split(2, heads).swapped(1, 2);
+}
+
+View query_heads(const MultiHeadAttention& mha, const AttendVariables& x) {
+  return heads_of(x.q.value(), 0, mha.widths.heads, mha.widths.head_query_width);
+}
+
+View key_heads(const MultiHeadAttention& mha, const AttendVariables& x) {
+  const std::int64_t first = x.k ? 0 : Columns(mha.widths).q;
+  return heads_of(x.k ? x.k.value() : x.q.value(), first, mha.widths.key_heads, mha.widths.head_key_width);
 }
 
 AttendOptions asked(const MultiHeadAttention& mha, const AttendOptions& options, const Mode& mode) {
@@ -125,15 +145,11 @@ AttendOptions asked(const MultiHeadAttention& mha, const AttendOptions& options,
 
 // Of queries and keys that are projected already.
 Tensor weights_of(const MultiHeadAttention& mha, const AttendVariables& x, AttendOptions options) {
-  const MultiHeadOptions& o = mha.widths;
-  const Columns columns(o);
-  const View q = heads_of(x.q.value(), 0, o.heads, o.head_query_width);
-  const View k = x.k ? heads_of(x.k.value(), 0, o.key_heads, o.head_key_width)
-                     : heads_of(x.q.value(), columns.q, o.key_heads, o.head_key_width);
+  const View k = key_heads(mha, x);
   options.score = mha.score.score();
   options.want_weights = true;
   options.want_lse = options.want_entropy = options.training = false;
-  return attend(q, k, k.slice(3, 0, 0), options).weights;
+  return attend(query_heads(mha, x), k, k.slice(3, 0, 0), options).weights;
 }
 
 }  // namespace
@@ -171,21 +187,11 @@ MultiHeadAttended MultiHeadAttention::with_weights(const Variable& query, const 
 }
 
 PreparedHeads MultiHeadAttention::prepare(const Variable& key, const Variable& value, View valid_lens) const {
-  const Columns columns(widths);
   AttendVariables x;
-  Projection of_queries;
-  if (in_proj_weight && key.is_same_as(value)) {
-    const std::vector<Projection> parts = parts_of(*this, {columns.q, columns.k + columns.v});
-    of_queries = parts[0];
-    x.k = parts[1](key);
-  } else {
-    const std::vector<Projection> parts = parts_of(*this, {columns.q, columns.k, columns.v});
-    of_queries = parts[0];
-    x.k = parts[1](key);
-    x.v = parts[2](value);
-  }
+  const std::vector<Projection> parts = projections_for(*this, key, value);
+  project_keys(parts, key, value, x);
   put_score(score, x);
-  return {prepare_heads(x, layout_of(widths), score.kind, valid_lens), of_queries.weight, of_queries.bias};
+  return {prepare_heads(x, layout_of(widths), score.kind, valid_lens), parts[0].weight, parts[0].bias};
 }
 
 Variable MultiHeadAttention::operator()(const Variable& query, const PreparedHeads& keys, const Mode& mode,
@@ -208,13 +214,11 @@ Variable MultiHeadAttention::step(const Variable& x, Cache& cache, const AttendO
   const Columns columns(widths);
   const AttendVariables all = projected(*this, x, x, x);
   if (x.rank() != 3) throw ShapeError(message(layer, ": x must be [B, T, d_q], and is ", x.shape().text()));
-  const View keys = all.k ? all.k.value() : all.q.value(), values = all.v ? all.v.value() : all.q.value();
-  const View q = heads_of(all.q.value(), 0, widths.heads, widths.head_query_width);
-  const View k = heads_of(keys, all.k ? 0 : columns.q, widths.key_heads, widths.head_key_width);
+  const View values = all.v ? all.v.value() : all.q.value();
   const View v = heads_of(values, all.v ? 0 : columns.q + columns.k, widths.key_heads, widths.head_value_width);
   Tensor answers = Tensor::uninitialized({x.extent(0), x.extent(1), widths.heads * widths.head_value_width}, x.dtype());
-  cache.append(k, v);
-  attend_into(q, cache, {answers.view().split(2, widths.heads).swapped(1, 2)}, with);
+  cache.append(key_heads(*this, all), v);
+  attend_into(query_heads(*this, all), cache, {answers.view().split(2, widths.heads).swapped(1, 2)}, with);
   return out_proj(Variable(std::move(answers)));
 }
 
