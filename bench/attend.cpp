@@ -28,7 +28,7 @@ constexpr std::int64_t other_widths_length = 1024;
 
 // A mask that heads share has more of them to share it.
 std::int64_t heads_of(std::string_view name, std::int64_t T) {
-  if (name == "bias" || name == "keep") return T <= 1024 ? 8 : 4;
+  if (name == "bias" || name == "keep") return 8;
   return heads_for(T);
 }
 

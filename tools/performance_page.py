@@ -29,7 +29,7 @@ counts: a causal mask halves it, padding is none of it.
 CASE_TEXTS = """\
 `lengths`: a padded batch, sequences of T, 7/8 T, 3/4 T and 1/2 T. `window`: T/4 keys to either side. `bias` and `keep`:
 a matrix of numbers or of booleans, shared by all heads. B · H = 8 up to T = 512, 2 up to 2048, 1 at 4096;
-for `bias` and `keep` 8 up to T = 1024, then 4.
+for `bias` and `keep` 8 throughout.
 """
 
 VERSUS_TEXT = """\

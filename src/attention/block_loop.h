@@ -101,7 +101,7 @@ class BlockLoop {
   void transpose_rows(const View& view, int p, std::int64_t width, T scale, T* target) const;
   void set_score_parameters();
   void compute_scores(int p);
-  void score(int p, int first, int last, T* row_max, const T* added = nullptr);
+  void score(int p, int first, int last, T* row_max, bool with_pairs = false);
   void squared_distances(int p);
   void call_score(int p, int first, int last) const;
   void edit_scores(int p, int first, int last, bool everything);

@@ -47,7 +47,7 @@ void BlockLoop<T>::set_score_parameters() {
 
 // The scores of keys first <= j < last of the panel's part, before any edit.
 template <class T>
-void BlockLoop<T>::score(int p, int first, int last, T* row_max, const T* added) {
+void BlockLoop<T>::score(int p, int first, int last, T* row_max, bool with_pairs) {
   const int lanes = group_.panel(p).lanes;
   if (way_ == nullptr) {
     std::fill(scores_ + first * lanes, scores_ + last * lanes, T(0));
@@ -59,7 +59,14 @@ void BlockLoop<T>::score(int p, int first, int last, T* row_max, const T* added)
                              keys.stride, static_cast<int>(way_->score->width),
                              lanes,       first,
                              last,        scores_,
-                             row_max,     added};
+                             row_max};
+  if (with_pairs) {
+    const PairTable& table = sight_.part(p).table;
+    args.added = sight_.part(p).added;
+    args.holds = !table.excludes ? kernels::Added::numbers
+                 : !table.adds   ? kernels::Added::exclusions
+                                 : kernels::Added::both;
+  }
   const auto kernel = keys.staged ? way_->staged : way_->kernel;
   if (kernel == nullptr) {
     call_score(p, first, last);
@@ -116,7 +123,7 @@ void BlockLoop<T>::compute_scores(int p) {
   const bool edited = until_ != Until::masked || (problem_.edits_scores() && !exclusion_only());
   const bool looked_up = part.table.state == PairState::mixed;
   const bool by_panel_dot = way_ != nullptr && way_->score->kind == ScoreWay::Kind::dot && !strategy_.decode;
-  if (looked_up && !edited && by_panel_dot && !linear()) return score(p, 0, part.keys, row_max, part.added);
+  if (looked_up && !edited && by_panel_dot && !linear()) return score(p, 0, part.keys, row_max, true);
   if (edited || looked_up) {
     score(p, 0, part.keys, nullptr);
     return edit_scores(p, 0, part.keys, true);
@@ -289,8 +296,8 @@ template ScoreBlock<float> BlockLoop<float>::block_of_head(int, int, int, int) c
 template ScoreBlock<double> BlockLoop<double>::block_of_head(int, int, int, int) const;
 template void BlockLoop<float>::squared_distances(int);
 template void BlockLoop<double>::squared_distances(int);
-template void BlockLoop<float>::score(int, int, int, float*, const float*);
-template void BlockLoop<double>::score(int, int, int, double*, const double*);
+template void BlockLoop<float>::score(int, int, int, float*, bool);
+template void BlockLoop<double>::score(int, int, int, double*, bool);
 template typename BlockLoop<float>::Whole BlockLoop<float>::seen_by_all(int) const;
 template typename BlockLoop<double>::Whole BlockLoop<double>::seen_by_all(int) const;
 template void BlockLoop<float>::compute_scores(int);

@@ -17,7 +17,7 @@ Tensor about_centre(const View& x, const View& centres, std::int64_t group, cons
     const std::int64_t b = i / heads, h = i % heads;
     const T* centre = centres.as<T>() + (b * centres.extent(1) + h / group) * D;
     T* to = result.view().as<T>() + (i * count + j) * (D + 1);
-    kernels::row_kernels<T>().centred(rows.row(place(x, {b, h, j})), centre, nullptr, static_cast<int>(D), to);
+    kernels::row_kernels<T>().centred(rows.row(place(x, {b, h, j})), centre, nullptr, T(1), static_cast<int>(D), to);
     to[D] = 1;
   });
   return result;

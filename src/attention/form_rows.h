@@ -26,7 +26,7 @@ template <class T>
 void normalize_row(const T* row, std::int64_t count, T* to) {
   const auto& kernels = kernels::row_kernels<T>();
   const int n = static_cast<int>(count);
-  const T square = kernels.centred(row, nullptr, nullptr, n, to);
+  const T square = kernels.centred(row, nullptr, nullptr, T(1), n, to);
   constexpr T tiny = std::numeric_limits<T>::min() / std::numeric_limits<T>::epsilon();
   if (square > tiny && square <= std::numeric_limits<T>::max()) {
     return kernels.scale(row, n, T(1) / std::sqrt(square), to);

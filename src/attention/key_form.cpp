@@ -94,9 +94,7 @@ class KeyFormer {
     std::int64_t visible = 0, count = 0;
     for (const KeyRange& run : runs(b, h)) visible += run.last - run.first;
     for_each_key(b, h, std::max<std::int64_t>(1, visible / centre_keys), [&](std::int64_t, const T* row) {
-      for (std::size_t c = 0; c < D; ++c) {
-        if (!std::isfinite(row[c])) return;
-      }
+      if (!kernels::row_kernels<T>().finite(row, k_.extent(3))) return;
       for (std::size_t c = 0; c < D; ++c) sum[c] += static_cast<double>(row[c]);
       ++count;
     });
@@ -108,10 +106,11 @@ class KeyFormer {
     const std::int64_t D = k_.extent(3), width = to_.keys.shape()[3];
     const T* factors = coordinate_factors<T>(form_.parameters, h);
     const T* middle = centres_.as<T>() + centre_at(b, h);
+    const auto& kernels = kernels::row_kernels<T>();
     double largest = 0;
     T* to = keys(b, h);
     for_each_key(b, h, 1, [&](std::int64_t j, const T* row) {
-      const T square = kernels::row_kernels<T>().centred(row, middle, factors, static_cast<int>(D), to + j * width);
+      const T square = kernels.centred(row, middle, factors, T(1), static_cast<int>(D), to + j * width);
       largest = std::isfinite(square) ? std::max(largest, static_cast<double>(square)) : infinity<double>;
       to[j * width + D] = square * T(-0.5);
       to[j * width + D + 1] = 1;

@@ -62,6 +62,19 @@ void exclude_cells(const ResolvedMask::Cells& cells, std::int64_t b, std::int64_
   }
 }
 
+// A hint to the cache. Rows are too short for it to see where they go on, and would be waited for one by one.
+void expect(const View& pairs, const PanelKeys& of, std::int64_t first, int keys) {
+  constexpr std::int64_t line = 64;
+  const auto size = static_cast<std::int64_t>(size_of(pairs.dtype()));
+  const Panel& panel = of.panel;
+  for (int r = 0; r < panel.rows() && pairs.stride(3) == 1; ++r) {
+    const std::int64_t head = of.head + panel.first_head + r / panel.queries;
+    const std::int64_t at = offset_of(pairs, of.batch, head, panel.first_query + r % panel.queries, first);
+    const std::byte* row = static_cast<const std::byte*>(pairs.data()) + at * size;
+    for (std::int64_t i = 0; i < keys * size; i += line) __builtin_prefetch(row + i);
+  }
+}
+
 // One head's rows of the panel.
 template <class T>
 void exclude_by(const mask_part::KeepBy& part, const KeepBlock& block, T* rows, std::ptrdiff_t stride) {
@@ -74,6 +87,29 @@ void exclude_by(const mask_part::KeepBy& part, const KeepBlock& block, T* rows, 
   }
 }
 
+// The usual case, in half the time: a bias alone, which is finite here and excludes nothing. False where that is not
+// so, or where it may be nothing but zeros; then the target means nothing.
+template <class T>
+bool fill_with_bias(const Problem& problem, const PanelKeys& of, std::int64_t first, int keys, const PairRoom<T>& room,
+                    T* target) {
+  const ResolvedMask& mask = problem.mask;
+  const Panel& panel = of.panel;
+  if (mask.dense().size() != 1 || !mask.cells().empty() || !mask.keep_by().empty() || room.unit == T(0) ||
+      panel.heads != 1 || panel.lanes % room.kernels.vector != 0) {
+    return false;
+  }
+  const ResolvedMask::Dense& part = mask.dense().front();
+  const View& pairs = part.pairs;
+  if (part.kind != ResolvedMask::Dense::Kind::bias || pairs.dtype() != dtype_of<T> || pairs.stride(3) != 1)
+    return false;
+  for (int r = 0; r < panel.rows(); ++r) {
+    if (of.first[r] > first || of.last[r] < first + keys) return false;
+  }
+  const T* rows = pairs.as<T>() + offset_of(pairs, of.batch, of.head + panel.first_head, panel.first_query, first);
+  room.kernels.transpose({rows, pairs.stride(2), panel.rows(), keys, room.unit, target, panel.lanes});
+  return target[0] != T(0) && kernels::row_kernels<T>().finite(target, std::int64_t{keys} * panel.lanes);
+}
+
 }  // namespace
 
 template <class T>
@@ -82,6 +118,11 @@ PairTable fill_pairs(const Problem& problem, const PanelKeys& of, std::int64_t f
   constexpr T excluded = -infinity<T>;
   const ResolvedMask& mask = problem.mask;
   const Panel& panel = of.panel;
+  if (fill_with_bias(problem, of, first, keys, room, target)) {
+    std::fill(seen, seen + keys, T(0));
+    return {PairState::mixed, false, false, true};
+  }
+  for (const auto& part : mask.dense()) expect(part.pairs, of, first, keys);
   for (int h = 0; h < panel.heads; ++h) {
     const std::int64_t head = of.head + panel.first_head + h;
     T* rows = room.rows + h * panel.queries * room.stride;
@@ -109,7 +150,8 @@ PairTable fill_pairs(const Problem& problem, const PanelKeys& of, std::int64_t f
   }
   if ((found & kernels::found_kept) == 0) return {PairState::none, true, true};
   const bool excludes = (found & kernels::found_excluded) != 0;
-  if (!excludes && (found & kernels::found_nonzero) == 0) return {PairState::plain, false, false};
+  const bool adds = (found & kernels::found_nonzero) != 0;
+  if (!excludes && !adds) return {PairState::plain, false, false};
   if (panel.lanes % room.kernels.vector == 0) {
     room.kernels.transpose({room.rows, room.stride, panel.rows(), keys, T(1), target, panel.lanes});
   } else {
@@ -119,7 +161,7 @@ PairTable fill_pairs(const Problem& problem, const PanelKeys& of, std::int64_t f
       }
     }
   }
-  return {PairState::mixed, excludes, excludes && std::find(seen, seen + keys, excluded) != seen + keys};
+  return {PairState::mixed, excludes, excludes && std::find(seen, seen + keys, excluded) != seen + keys, adds};
 }
 
 template PairTable fill_pairs(const Problem&, const PanelKeys&, std::int64_t, int, PairRoom<float>, float*, float*);

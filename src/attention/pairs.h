@@ -15,6 +15,7 @@ struct PairTable {
   PairState state = PairState::plain;
   bool excludes = false;  // some pair is excluded
   bool gaps = false;      // some key is seen by no row
+  bool adds = false;      // some pair that is seen is changed
 };
 
 // A panel of one unit and the keys its rows may see by their ranges.

@@ -36,9 +36,8 @@ class QueryFormer {
       double largest = 0;
       for_each_row(b, h, first, last, [&](const T* row, T* to) {
         const std::int64_t D = p_.D;
-        const T square = centre_row(row, b, h, to);
+        const T square = centre_row(row, b, h, factor, to);
         largest = std::isfinite(square) ? std::max(largest, static_cast<double>(square)) : infinity<double>;
-        if (factor != T(1)) kernels::row_kernels<T>().scale(to, static_cast<int>(D), factor, to);
         to[D] = factor;
         to[D + 1] = square * factor * T(-0.5);
       });
@@ -130,9 +129,9 @@ class QueryFormer {
     for (std::int64_t i = first; i < last; ++i) each(reader.row(row_at(b, h, i)), row(b, h, i));
   }
 
-  T centre_row(const T* row, std::int64_t b, std::int64_t h, T* to) const {
+  T centre_row(const T* row, std::int64_t b, std::int64_t h, T factor, T* to) const {
     const T* centre = View(form_.centres).as<T>() + (b * form_.heads + key_head(h)) * p_.D;
-    return kernels::row_kernels<T>().centred(row, centre, coordinate_factors<T>(form_.parameters, h),
+    return kernels::row_kernels<T>().centred(row, centre, coordinate_factors<T>(form_.parameters, h), factor,
                                              static_cast<int>(p_.D), to);
   }
 

@@ -24,6 +24,9 @@ namespace qkv::kernels {
 // A kernel of the distance u = |q - k| / sigma; see qkv/score.h.
 enum class DistanceKernel : std::uint8_t { gaussian, laplace, boxcar, triangular, epanechnikov };
 
+// What a table of numbers added to scores may hold: finite numbers, -inf and +0, or all of them.
+enum class Added : std::uint8_t { numbers, exclusions, both };
+
 // Fills scores[j * lanes + r] for first <= j < last with
 //
 //   dot              q_r . k_j
@@ -44,7 +47,9 @@ struct ScoreArgs {
   int first, last;
   T* scores;
   T* row_max;  // [lanes], raised to the scores' maximum, or null where an edit follows. NaN may or may not raise it.
-  const T* added = nullptr;  // as in EditArgs, with the edit done on the way; dot of panels only, with row_max
+  // As in EditArgs, with the edit done on the way; dot of panels only, with row_max.
+  const T* added = nullptr;
+  Added holds = Added::both;
   // Additive.
   const T* hidden = nullptr;  // [depth]
   T offset = 0;               // the sum of `hidden`

@@ -23,8 +23,8 @@ HWY_BEFORE_NAMESPACE();
 namespace qkv::kernels::HWY_NAMESPACE {
 namespace {
 
-// What happens to a score before it is stored.
-enum class Then { nothing, raise_max, add_and_raise_max };
+// What happens to a score before it is stored; in all cases but the first it raises the maximum then.
+enum class Then { nothing, raise_max, add, exclude, add_or_exclude };
 
 template <int keys, int vectors, Then then, class T>
 HWY_INLINE void score_tile(const ScoreArgs<T>& args, int j, Vec<T> (&highest)[vectors]) {
@@ -39,13 +39,23 @@ HWY_INLINE void score_tile(const ScoreArgs<T>& args, int j, Vec<T> (&highest)[ve
   for (int r = 0; r < keys; ++r) {
     for (int v = 0; v < vectors; ++v) {
       const int at = ((j + r) * vectors + v) * L;
-      if constexpr (then == Then::add_and_raise_max)
+      if constexpr (then == Then::add) sum[r][v] = hn::Add(sum[r][v], hn::Load(d, args.added + at));
+      if constexpr (then == Then::exclude) {
+        const auto excluded = hn::Set(d, -std::numeric_limits<T>::infinity());
+        sum[r][v] = hn::IfNegativeThenElse(hn::Load(d, args.added + at), excluded, sum[r][v]);
+      }
+      if constexpr (then == Then::add_or_exclude) {
         sum[r][v] = add_or_exclude(sum[r][v], hn::Load(d, args.added + at));
+      }
       if constexpr (then != Then::nothing) highest[v] = max_of_numbers(highest[v], sum[r][v]);
       hn::Store(sum[r][v], d, args.scores + at);
     }
   }
 }
+
+// What more code is spent on.
+template <class T>
+inline constexpr bool hot = std::is_same_v<T, float>&& HWY_TARGET != HWY_SCALAR;
 
 template <int vectors, Then then, class T>
 void score_panel(const ScoreArgs<T>& args) {
@@ -55,7 +65,7 @@ void score_panel(const ScoreArgs<T>& args) {
   for (int v = 0; v < vectors; ++v) {
     highest[v] = then == Then::nothing ? hn::Zero(d) : hn::Load(d, args.row_max + v * L);
   }
-  constexpr bool every_height = std::is_same_v<T, float> && then != Then::add_and_raise_max && HWY_TARGET != HWY_SCALAR;
+  constexpr bool every_height = hot<T> && (then == Then::nothing || then == Then::raise_max);
   for_each_score_tile<vectors, every_height>(
       args.first, args.last, [&]<int keys>(int j) { score_tile<keys, vectors, then>(args, j, highest); });
   if constexpr (then != Then::nothing) {
@@ -66,7 +76,13 @@ void score_panel(const ScoreArgs<T>& args) {
 template <class T>
 void score(const ScoreArgs<T>& args) {
   with_vectors<T>(args.lanes, [&]<int vectors>() {
-    if (args.added != nullptr) return score_panel<vectors, Then::add_and_raise_max>(args);
+    if (args.added != nullptr) {
+      if constexpr (hot<T>) {
+        if (args.holds == Added::numbers) return score_panel<vectors, Then::add>(args);
+        if (args.holds == Added::exclusions) return score_panel<vectors, Then::exclude>(args);
+      }
+      return score_panel<vectors, Then::add_or_exclude>(args);
+    }
     if (args.row_max != nullptr) return score_panel<vectors, Then::raise_max>(args);
     score_panel<vectors, Then::nothing>(args);
   });

@@ -63,16 +63,20 @@ template <class T>
 unsigned survey(const T* row, int count, T* seen) {
   const Tag<T> d;
   const auto excluded = hn::Set(d, -infinity<T>), zero = hn::Zero(d);
-  unsigned found = 0;
+  auto some_excluded = hn::Ne(zero, zero), all_excluded = hn::Eq(zero, zero), all_zero = all_excluded;
   int i = 0;
   for (; i + lanes_of<T> <= count; i += lanes_of<T>) {
     const auto value = hn::LoadU(d, row + i);
     const auto is_excluded = hn::Eq(value, excluded);
     hn::StoreU(hn::IfThenElse(is_excluded, hn::LoadU(d, seen + i), zero), d, seen + i);
-    if (!hn::AllFalse(d, is_excluded)) found |= found_excluded;
-    if (!hn::AllTrue(d, is_excluded)) found |= found_kept;
-    if (!hn::AllTrue(d, hn::Or(is_excluded, hn::Eq(value, zero)))) found |= found_nonzero;
+    some_excluded = hn::Or(some_excluded, is_excluded);
+    all_excluded = hn::And(all_excluded, is_excluded);
+    all_zero = hn::And(all_zero, hn::Or(is_excluded, hn::Eq(value, zero)));
   }
+  unsigned found = 0;
+  if (!hn::AllFalse(d, some_excluded)) found |= found_excluded;
+  if (!hn::AllTrue(d, all_excluded)) found |= found_kept;
+  if (!hn::AllTrue(d, all_zero)) found |= found_nonzero;
   for (; i < count; ++i) {
     if (row[i] != -infinity<T>) seen[i] = 0;
     found |= row[i] == -infinity<T> ? found_excluded : row[i] == T(0) ? found_kept : found_kept | found_nonzero;
@@ -90,8 +94,9 @@ void scale(const T* source, int count, T factor, T* target) {
 }
 
 template <class T>
-T centred(const T* source, const T* centre, const T* factors, int count, T* target) {
+T centred(const T* source, const T* centre, const T* factors, T factor, int count, T* target) {
   const Tag<T> d;
+  const auto of_all = hn::Set(d, factor);
   constexpr int L = lanes_of<T>;
   auto even = hn::Zero(d), odd = hn::Zero(d);
   int i = 0;
@@ -100,7 +105,7 @@ T centred(const T* source, const T* centre, const T* factors, int count, T* targ
     if (centre != nullptr) x = hn::Sub(x, hn::LoadU(d, centre + i));
     if (factors != nullptr) x = hn::Mul(x, hn::LoadU(d, factors + i));
     sum = hn::MulAdd(x, x, sum);
-    hn::StoreU(x, d, target + i);
+    hn::StoreU(hn::Mul(x, of_all), d, target + i);
     i += L;
   };
   while (i + 2 * L <= count) {
@@ -114,7 +119,7 @@ T centred(const T* source, const T* centre, const T* factors, int count, T* targ
     if (centre != nullptr) x -= centre[i];
     if (factors != nullptr) x *= factors[i];
     rest += x * x;
-    target[i] = x;
+    target[i] = x * factor;
   }
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd))) + rest;
 }

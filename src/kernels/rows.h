@@ -22,9 +22,9 @@ struct RowKernels {
   unsigned (*survey)(const T* row, int count, T* seen);
   // target[i] = source[i] * factor
   void (*scale)(const T* source, int count, T factor, T* target);
-  // target[i] = (source[i] - centre[i]) * factors[i], where centre or factors may be null (0, 1); returns the sum of
-  // the targets' squares.
-  T (*centred)(const T* source, const T* centre, const T* factors, int count, T* target);
+  // target[i] = x * factor, x = (source[i] - centre[i]) * factors[i], where centre or factors may be null (0, 1);
+  // returns the sum of x^2.
+  T (*centred)(const T* source, const T* centre, const T* factors, T factor, int count, T* target);
   // The sum of a[i] * b[i].
   T (*product)(const T* a, const T* b, int count);
   // target[i] = 2^(source[i] * factor), for arguments below 127 (float), 1023 (double).

@@ -149,7 +149,7 @@ TEST(Extremes, TheLowestFiniteBiasOnSomeKeysLeavesTheOthers) {
 }
 
 TEST(Extremes, AMinusInfiniteBiasExcludes) {
-  const Tensor some = Tensor::of<float>({-infinity, 0, -infinity}, {3}), all = Tensor::of<float>({-infinity}, {1});
+  const Tensor some = Tensor::of<float>({-infinity, -0.0f, -infinity}, {3}), all = Tensor::of<float>({-infinity}, {1});
   for_every_answer({3, 1, 2},
                    [](float out, float lse) {
                      EXPECT_EQ(out, 2);
