@@ -5,6 +5,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "attention/ahead.h"
 #include "attention/load.h"
 #include "base/divide_up.h"
 #include "base/numbers.h"
@@ -114,10 +115,23 @@ template <class T>
 void BlockLoop<T>::for_each_block(bool values, FunctionRef<void(int, std::int64_t)> work) {
   walk([&](std::int64_t block) {
     records_.fetch(group_, sight_, way_, values);
+    int turn = 0, turns = 0;
+    for (int p = 0; p < group_.count(); ++p) turns += sight_.part(p).skip ? 0 : 1;
     for (int p = 0; p < group_.count(); ++p) {
-      if (!sight_.part(p).skip) work(p, block);
+      if (sight_.part(p).skip) continue;
+      if (values) ahead_ = ahead(block + strategy_.block_keys, p, turn++, turns);
+      work(p, block);
     }
   });
+  ahead_ = {};
+}
+
+template <class T>
+kernels::Ahead BlockLoop<T>::ahead(std::int64_t next_block, int p, int turn, int turns) const {
+  if (strategy_.decode || way_ == nullptr) return {};
+  const std::int64_t end = std::min(next_block + strategy_.block_keys, sight_.all().last);
+  const int tiles = sight_.part(p).keys / strategy_.panel->tile_keys;
+  return ahead_of(problem_, *way_->score, group_, {next_block, end}, {turn, turns, tiles});
 }
 
 template <class T>

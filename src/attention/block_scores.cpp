@@ -60,6 +60,7 @@ void BlockLoop<T>::score(int p, int first, int last, T* row_max, bool with_pairs
                              lanes,       first,
                              last,        scores_,
                              row_max};
+  args.ahead = ahead_;
   if (with_pairs) {
     const PairTable& table = sight_.part(p).table;
     args.added = sight_.part(p).added;

@@ -27,6 +27,14 @@ enum class DistanceKernel : std::uint8_t { gaussian, laplace, boxcar, triangular
 // What a table of numbers added to scores may hold: finite numbers, -inf and +0, or all of them.
 enum class Added : std::uint8_t { numbers, exclusions, both };
 
+// A hint to the cache: two stretches of memory that will be read soon. Every tile asks for so many lines of each; all
+// at once would have to be waited for.
+struct Ahead {
+  static constexpr int line = 64;  // bytes
+  std::uintptr_t first[2] = {0, 0};
+  int lines = 0;
+};
+
 // Fills scores[j * lanes + r] for first <= j < last with
 //
 //   dot              q_r . k_j
@@ -50,6 +58,7 @@ struct ScoreArgs {
   // As in EditArgs, with the edit done on the way; dot of panels only, with row_max.
   const T* added = nullptr;
   Added holds = Added::both;
+  Ahead ahead = {};  // dot of panels only
   // Additive.
   const T* hidden = nullptr;  // [depth]
   T offset = 0;               // the sum of `hidden`

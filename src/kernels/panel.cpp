@@ -53,6 +53,16 @@ HWY_INLINE void score_tile(const ScoreArgs<T>& args, int j, Vec<T> (&highest)[ve
   }
 }
 
+// One tile's lines; a function for the size of the code.
+HWY_NOINLINE void ask_for(Ahead& ahead) {
+  for (int i = 0; i < ahead.lines; ++i) {
+    for (std::uintptr_t& first : ahead.first) {
+      __builtin_prefetch(reinterpret_cast<const void*>(first), 0, 2);
+      first += Ahead::line;
+    }
+  }
+}
+
 // What more code is spent on.
 template <class T>
 inline constexpr bool hot = std::is_same_v<T, float>&& HWY_TARGET != HWY_SCALAR;
@@ -66,8 +76,11 @@ void score_panel(const ScoreArgs<T>& args) {
     highest[v] = then == Then::nothing ? hn::Zero(d) : hn::Load(d, args.row_max + v * L);
   }
   constexpr bool every_height = hot<T> && (then == Then::nothing || then == Then::raise_max);
-  for_each_score_tile<vectors, every_height>(
-      args.first, args.last, [&]<int keys>(int j) { score_tile<keys, vectors, then>(args, j, highest); });
+  Ahead ahead = args.ahead;
+  for_each_score_tile<vectors, every_height>(args.first, args.last, [&]<int keys>(int j) {
+    if (ahead.lines > 0) ask_for(ahead);
+    score_tile<keys, vectors, then>(args, j, highest);
+  });
   if constexpr (then != Then::nothing) {
     for (int v = 0; v < vectors; ++v) hn::Store(highest[v], d, args.row_max + v * L);
   }
