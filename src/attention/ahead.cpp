@@ -8,43 +8,77 @@
 namespace qkv {
 namespace {
 
-// Addresses are numbers here: they may lie behind the end of something, as nothing is read.
-struct Stretch {
-  std::uintptr_t first = 0;
-  std::int64_t bytes = 0;
+using kernels::Ahead;
+
+// Some rows of a head. Addresses are numbers: they may lie behind the end of something, as nothing is read.
+struct Rows {
+  std::uintptr_t first;
+  std::int64_t count, bytes, stride;  // of a row, and between rows, in bytes
+
+  bool side_by_side() const { return bytes == stride; }
+  // Heads of 32 floats that share a row: the processor sees too little of each to look ahead by itself.
+  bool short_and_apart() const { return stride > 2 * bytes && bytes <= 2 * Ahead::line; }
 };
 
-Stretch rows_of(const View& view, std::int64_t batch, std::int64_t head, KeyRange rows) {
-  if (view.stride(3) != 1 || view.stride(2) != view.extent(3)) return {};
+Rows rows_of(const View& view, std::int64_t batch, std::int64_t head, KeyRange range) {
   const auto size = static_cast<std::int64_t>(size_of(view.dtype()));
-  const std::int64_t at = batch * view.stride(0) + head * view.stride(1) + rows.first * view.stride(2);
+  const std::int64_t at = batch * view.stride(0) + head * view.stride(1) + range.first * view.stride(2);
   return {reinterpret_cast<std::uintptr_t>(view.data()) + static_cast<std::uintptr_t>(at * size),
-          (rows.last - rows.first) * view.stride(2) * size};
+          range.last - range.first, view.extent(3) * size, (view.stride(3) == 1 ? view.stride(2) : 0) * size};
 }
 
-Stretch part(const Stretch& whole, int index, int count) {
-  return {whole.first + static_cast<std::uintptr_t>(whole.bytes * index / count), whole.bytes / count};
+void add(const Rows& rows, Ahead& ahead) {
+  const auto add_stream = [&](std::uintptr_t at, std::int64_t step, std::int64_t lines) {
+    ahead.streams[ahead.count++] = {at, step};
+    ahead.lines = std::max(ahead.lines, static_cast<int>(lines));
+  };
+  if (rows.side_by_side()) return add_stream(rows.first, Ahead::line, rows.count * rows.bytes / Ahead::line);
+  for (std::int64_t byte = 0; byte < rows.bytes; byte += Ahead::line) {
+    add_stream(rows.first + static_cast<std::uintptr_t>(byte), rows.stride, rows.count);
+  }
 }
 
 }  // namespace
 
-kernels::Ahead ahead_of(const Problem& problem, const ScoreWay& way, const PanelGroup& group, KeyRange next,
-                        Turn turn) {
-  Stretch some, others;
+kernels::Ahead ahead_of(const Problem& problem, const ScoreWay& way, const PanelGroup& group, KeyRange next) {
+  Ahead ahead;
+  const auto keys = [&](std::int64_t batch, std::int64_t head, KeyRange range) {
+    return rows_of(way.k, batch, head / way.key_group, range);
+  };
+  const auto values = [&](std::int64_t batch, std::int64_t head, KeyRange range) {
+    return rows_of(problem.v, batch, head / problem.group, range);
+  };
   if (next.first < next.last) {
-    some = rows_of(way.k, group.batch, group.head / way.key_group, next);
-    others = rows_of(problem.v, group.batch, group.head / problem.group, next);
-  } else {
-    const Panel &first = group.panels.front(), &last = group.panels.back();
-    const std::int64_t end = last.first_query + last.queries;
-    const Stretch queries = rows_of(way.q, group.batch, group.head, {end, end + end - first.first_query});
-    some = part(queries, 0, 2);
-    others = part(queries, 1, 2);
+    for (const Rows& rows : {keys(group.batch, group.head, next), values(group.batch, group.head, next)}) {
+      if (rows.side_by_side()) add(rows, ahead);
+    }
+    return ahead;
   }
-  some = part(some, turn.index, turn.count);
-  others = part(others, turn.index, turn.count);
-  const std::int64_t per_tile = std::int64_t{kernels::Ahead::line} * std::max(turn.tiles, 1);
-  return {{some.first, others.first}, static_cast<int>(divide_up(std::max(some.bytes, others.bytes), per_tile))};
+  const Panel &first = group.panels.front(), &last = group.panels.back();
+  const std::int64_t end = last.first_query + last.queries, count = end - first.first_query;
+  const Rows queries = rows_of(way.q, group.batch, group.head, {end, end + count});
+  if (queries.side_by_side()) {
+    add(queries, ahead);
+    return ahead;
+  }
+  const bool last_head = group.head + 1 == problem.H;
+  const std::int64_t batch = group.batch + (last_head ? 1 : 0), head = last_head ? 0 : group.head + 1;
+  if (end < problem.Tq || batch == problem.B) return ahead;
+  const KeyRange all{0, problem.Tk};
+  for (const Rows& rows : {keys(batch, head, all), values(batch, head, all), rows_of(way.q, batch, head, {0, count})}) {
+    if (rows.short_and_apart()) add(rows, ahead);
+  }
+  return ahead;
+}
+
+kernels::Ahead part_of(const kernels::Ahead& ahead, int panel, int panels, int tiles) {
+  Ahead part = ahead;
+  const auto lines = static_cast<int>(divide_up(ahead.lines, panels));
+  for (int i = 0; i < part.count; ++i) {
+    part.streams[i].at += static_cast<std::uintptr_t>(part.streams[i].step * lines * panel);
+  }
+  part.lines = static_cast<int>(divide_up(lines, std::max(tiles, 1)));
+  return part;
 }
 
 }  // namespace qkv

@@ -113,25 +113,20 @@ void BlockLoop<T>::walk(FunctionRef<void(std::int64_t)> visit) {
 
 template <class T>
 void BlockLoop<T>::for_each_block(bool values, FunctionRef<void(int, std::int64_t)> work) {
+  const std::int64_t end = sight_.all().last, step = strategy_.block_keys;
+  const bool hints = values && way_ != nullptr && !strategy_.decode;
   walk([&](std::int64_t block) {
     records_.fetch(group_, sight_, way_, values);
+    kernels::Ahead next;
+    if (hints) next = ahead_of(problem_, *way_->score, group_, {block + step, std::min(block + 2 * step, end)});
     int turn = 0, turns = 0;
     for (int p = 0; p < group_.count(); ++p) turns += sight_.part(p).skip ? 0 : 1;
     for (int p = 0; p < group_.count(); ++p) {
       if (sight_.part(p).skip) continue;
-      if (values) ahead_ = ahead(block + strategy_.block_keys, p, turn++, turns);
+      if (hints) ahead_ = part_of(next, turn++, turns, sight_.part(p).keys / strategy_.panel->tile_keys);
       work(p, block);
     }
   });
-  ahead_ = {};
-}
-
-template <class T>
-kernels::Ahead BlockLoop<T>::ahead(std::int64_t next_block, int p, int turn, int turns) const {
-  if (strategy_.decode || way_ == nullptr) return {};
-  const std::int64_t end = std::min(next_block + strategy_.block_keys, sight_.all().last);
-  const int tiles = sight_.part(p).keys / strategy_.panel->tile_keys;
-  return ahead_of(problem_, *way_->score, group_, {next_block, end}, {turn, turns, tiles});
 }
 
 template <class T>

@@ -96,7 +96,6 @@ class BlockLoop {
   // Fetches its keys, and its values where they are wanted, and calls work(panel, first key of the block) for every
   // panel that sees something of it.
   void for_each_block(bool values, FunctionRef<void(int panel, std::int64_t block)> work);
-  kernels::Ahead ahead(std::int64_t next_block, int p, int turn, int turns) const;
 
   void pack_queries(int p);
   void transpose_rows(const View& view, int p, std::int64_t width, T scale, T* target) const;
@@ -129,7 +128,7 @@ class BlockLoop {
   Until until_ = Until::masked;
   bool to_be_seen_ = false;  // scores are wanted, not weights
   T* scores_ = nullptr;      // the block in hand
-  kernels::Ahead ahead_;     // for the panel in hand
+  kernels::Ahead ahead_;     // given with the first scores of the panel in hand
   T hidden_sum_ = 0;
   const T* per_coordinate_ = nullptr;
   T unit_ = 1;  // scores are multiplied by it; see kernels/block.h

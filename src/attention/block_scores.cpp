@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "attention/block_loop.h"
 #include "attention/functors.h"
@@ -60,7 +61,7 @@ void BlockLoop<T>::score(int p, int first, int last, T* row_max, bool with_pairs
                              lanes,       first,
                              last,        scores_,
                              row_max};
-  args.ahead = ahead_;
+  args.ahead = std::exchange(ahead_, {});
   if (with_pairs) {
     const PairTable& table = sight_.part(p).table;
     args.added = sight_.part(p).added;
@@ -132,11 +133,11 @@ void BlockLoop<T>::compute_scores(int p) {
   if (!part.limited) return score(p, 0, part.keys, row_max);
   // Only the keys that not every row sees are edited.
   const Whole whole = seen_by_all(p);
+  if (whole.first < whole.last) score(p, whole.first, whole.last, row_max);
   if (whole.first > 0) {
     score(p, 0, whole.first, nullptr);
     edit_scores(p, 0, whole.first, false);
   }
-  if (whole.first < whole.last) score(p, whole.first, whole.last, row_max);
   if (whole.last < part.keys) {
     score(p, whole.last, part.keys, nullptr);
     edit_scores(p, whole.last, part.keys, false);

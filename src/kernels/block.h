@@ -27,11 +27,17 @@ enum class DistanceKernel : std::uint8_t { gaussian, laplace, boxcar, triangular
 // What a table of numbers added to scores may hold: finite numbers, -inf and +0, or all of them.
 enum class Added : std::uint8_t { numbers, exclusions, both };
 
-// A hint to the cache: two stretches of memory that will be read soon. Every tile asks for so many lines of each; all
-// at once would have to be waited for.
+// A hint to the cache: streams of lines that will be read soon. Every tile asks for so many lines of each; all at once
+// would have to be waited for.
 struct Ahead {
   static constexpr int line = 64;  // bytes
-  std::uintptr_t first[2] = {0, 0};
+  struct Stream {
+    std::uintptr_t at;
+    std::ptrdiff_t step;
+  };
+  static constexpr int max_streams = 6;
+  Stream streams[max_streams];
+  int count = 0;
   int lines = 0;
 };
 

@@ -56,9 +56,10 @@ HWY_INLINE void score_tile(const ScoreArgs<T>& args, int j, Vec<T> (&highest)[ve
 // One tile's lines; a function for the size of the code.
 HWY_NOINLINE void ask_for(Ahead& ahead) {
   for (int i = 0; i < ahead.lines; ++i) {
-    for (std::uintptr_t& first : ahead.first) {
-      __builtin_prefetch(reinterpret_cast<const void*>(first), 0, 2);
-      first += Ahead::line;
+    for (int s = 0; s < ahead.count; ++s) {
+      auto& [at, step] = ahead.streams[s];
+      __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);
+      at += static_cast<std::uintptr_t>(step);
     }
   }
 }
