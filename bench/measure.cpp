@@ -35,12 +35,22 @@ struct MeasuredGroup {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
+// What is called again and again finds its operands where the last call left them; a case that comes after another one
+// finds the other's. So short cases are timed a few times in a row.
+constexpr int times_in_a_row = 4;
+constexpr double row_seconds = 0.015;
+
+void time_in_a_row(Subject& subject, const Clock& clock) {
+  const double end = now() + row_seconds;
+  for (int i = 0; i < times_in_a_row && (i == 0 || now() < end); ++i) subject.time_once_more(clock);
+}
+
 void visit(MeasuredGroup& group, const Clock& clock, const Effort& effort) {
   const double end = now() + effort.seconds;
   for (int pass = 0; pass < effort.passes || now() < end; ++pass) {
     for (Measured& measured : group.cases) {
       for (Subject& peak : group.peaks) peak.time_once_more(clock);
-      measured.timing.time_once_more(clock);
+      time_in_a_row(measured.timing, clock);
     }
   }
 }

@@ -1,8 +1,8 @@
 // bench/serve.cpp: measures on request, so that another program can be measured in turns with this one.
 #include <chrono>
+#include <functional>
 #include <istream>
 #include <map>
-#include <optional>
 #include <ostream>
 #include <sstream>
 #include <string>
@@ -79,23 +79,24 @@ Case make_case(const Request& request, int threads) {
 // The last request, ready to be measured again.
 struct Prepared {
   Request request;
-  std::optional<Subject> timing;
+  std::function<void()> call;
 };
 
 double best_ms(const Request& request, int threads, Prepared& last) {
-  if (!last.timing || !last.request.same_case(request)) {
-    last.timing.reset();  // before the next one takes memory
+  if (!last.call || !last.request.same_case(request)) {
+    last.call = nullptr;  // before the next one takes memory
     const Case subject = make_case(request, threads);
     const std::string wrong = subject.check();
     if (!wrong.empty()) throw Error(message("bench: ", request.what, " ", request.name, ": ", wrong));
-    last = {request, Subject(subject.call)};
+    last = {request, subject.call};
   }
+  Subject timing(last.call);
   const Clock clock(threads);
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(request.seconds);
   do {
-    last.timing->time_once_more(clock);
+    timing.time_once_more(clock);
   } while (std::chrono::steady_clock::now() < end);
-  return last.timing->seconds() * 1e3;
+  return timing.seconds() * 1e3;
 }
 
 }  // namespace
