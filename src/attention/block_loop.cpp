@@ -114,7 +114,7 @@ void BlockLoop<T>::walk(FunctionRef<void(std::int64_t)> visit) {
 template <class T>
 void BlockLoop<T>::for_each_block(bool values, FunctionRef<void(int, std::int64_t)> work) {
   const std::int64_t end = sight_.all().last, step = strategy_.block_keys;
-  const bool hints = values && way_ != nullptr && !strategy_.decode;
+  const bool hints = values && way_ != nullptr && strategy_.hints;
   walk([&](std::int64_t block) {
     records_.fetch(group_, sight_, way_, values);
     kernels::Ahead next;

@@ -69,7 +69,12 @@ class Forward {
     if (s_.chunks == 1) {
       const std::int64_t runs = s_.runs();
       if (keeps_mass()) masses_.resize(static_cast<std::size_t>(problem_.B * problem_.H * runs * problem_.Tk));
-      parallel_for(problem_.B * s_.units * runs, threads, [this, runs](std::int64_t i) { run_task(i, runs); });
+      const std::int64_t tasks = problem_.B * s_.units * runs;
+      if (threads == 1) {
+        run_tasks(0, tasks, runs);
+      } else {
+        parallel_for(tasks, threads, [this, runs](std::int64_t i) { run_tasks(i, i + 1, runs); });
+      }
       if (keeps_mass()) add_masses(runs);
       return;
     }
@@ -103,16 +108,19 @@ class Forward {
     }
   }
 
-  // The groups of one run, one after the other.
-  void run_task(std::int64_t index, std::int64_t runs) {
+  void run_tasks(std::int64_t first, std::int64_t last, std::int64_t runs) {
     Borrowed memory;
     Workspace<T> workspace(problem_, s_, static_cast<std::byte*>(memory->scratch.get(bytes_)));
-    const GroupOf run = group_of(index, runs);
+    for (std::int64_t i = first; i < last; ++i) run_task(group_of(i, runs), runs, *memory, workspace);
+  }
+
+  // The groups of one run, one after the other.
+  void run_task(const GroupOf& run, std::int64_t runs, ThreadMemory& memory, Workspace<T>& workspace) {
     Mass<T> mass(problem_, s_, workspace);
     if (keeps_mass()) mass.begin_run();
     const std::int64_t first = run.group * s_.run_groups, last = std::min(first + s_.run_groups, s_.groups);
     for (std::int64_t group = first; group < last; ++group) {
-      whole_group({run.batch, run.unit, group}, *memory, workspace, keeps_mass() ? &mass : nullptr);
+      whole_group({run.batch, run.unit, group}, memory, workspace, keeps_mass() ? &mass : nullptr);
     }
     if (keeps_mass()) {
       mass.end_run(masses_.data() + ((run.batch * problem_.H + run.unit) * runs + run.group) * problem_.Tk);

@@ -70,6 +70,8 @@ struct Strategy {
   void (*pool)(const kernels::PoolArgs<T>&);
   void (*pool_staged)(const kernels::PoolArgs<T>&);
 
+  bool hints;  // the cache is told what comes next; see ahead.h
+
   // Heads fastest where a table of pairs is shared by heads, so that it is put in panel order once for all of them.
   bool share_pairs;
 
