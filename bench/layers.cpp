@@ -61,7 +61,7 @@ struct Heads {
   std::string check_forward() const {
     const std::int64_t B = size.B, T = size.T, width = size.width, heads = size.heads;
     const std::int64_t d = width / heads;
-    const View last = Tensor::copy_of(x.value().slice(0, B - 1, 1)).reshaped({T, width});
+    const Tensor last = Tensor::copy_of(x.value().slice(0, B - 1, 1)).reshaped({T, width});
     const auto projected = [&](const View& rows, const View& W, const View& bias) {
       std::vector<double> y = reference::gemm<double>(rows, W.swapped(0, 1));
       for (std::size_t i = 0; i < y.size(); ++i) {
