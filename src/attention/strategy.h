@@ -97,8 +97,8 @@ struct Strategy {
 };
 
 // The choice depends on Tq, the widths, dtypes, options and the instruction set; never on B, H, Tk, lengths or threads,
-// so that a sequence's result does not depend on what else is in the call. Two things are free, for no bit depends on
-// them: the size of groups where no sums of weights are kept, and whether rows are copied.
+// so that a sequence's result does not depend on what else is in the call. Three things are free, for no bit depends on
+// them: the size of groups where no sums of weights are kept, whether rows are copied, and hints.
 // `scoring` must outlive it. The passes after the forward one take panels for any number of queries; that of rates
 // needs queries in panels, too.
 enum class Pass : std::uint8_t { forward, backward, rates };
