@@ -10,6 +10,9 @@ namespace {
 
 using kernels::Ahead;
 
+// Keys and values of the next head that are asked for, at most: more would push out what is in hand.
+constexpr std::int64_t head_keys = 256;
+
 // Some rows of a head. Addresses are numbers: they may lie behind the end of something, as nothing is read.
 struct Rows {
   std::uintptr_t first;
@@ -64,8 +67,9 @@ kernels::Ahead ahead_of(const Problem& problem, const ScoreWay& way, const Panel
   const bool last_head = group.head + 1 == problem.H;
   const std::int64_t batch = group.batch + (last_head ? 1 : 0), head = last_head ? 0 : group.head + 1;
   if (end < problem.Tq || batch == problem.B) return ahead;
-  const KeyRange all{0, problem.Tk};
-  for (const Rows& rows : {keys(batch, head, all), values(batch, head, all), rows_of(way.q, batch, head, {0, count})}) {
+  const KeyRange some{0, std::min(problem.Tk, head_keys)};
+  for (const Rows& rows :
+       {keys(batch, head, some), values(batch, head, some), rows_of(way.q, batch, head, {0, count})}) {
     if (rows.short_and_apart()) add(rows, ahead);
   }
   return ahead;
