@@ -251,8 +251,8 @@ def versus_chapters(lines: list[dict]) -> str:
         chosen = [line for line in lines if (line["versus"], line["cpu"]) == (peer, cpu)]
         versions = ", ".join(sorted({line["version"] for line in chosen}))
         text += f"\n## Against {peer} {versions}\n\n{cpu}, {dates(chosen)}. {VERSUS_TEXT}\n"
-        training = [line for line in chosen if line["case"] not in (*CASES, "decode")]
-        attend = [line for line in chosen if line["case"] in CASES]
+        training = [line for line in chosen if line["case"] not in CASES]
+        attend = [line for line in chosen if line["case"] in CASES and line["case"] != "decode"]
         decode = [line for line in chosen if line["case"] == "decode"]
         for part in filter(None, [attend, decode]):
             text += by_length(part, lambda line: f"{line['ratio']:.2f}") + "\n"
