@@ -23,8 +23,8 @@ constexpr std::int64_t tasks_per_thread = 4;
 // From so many panels that read them on, rows that are far apart are copied.
 constexpr std::int64_t worth_a_copy = 4;
 
-// Keys and values of so many bytes stay in the second-level cache.
-constexpr std::int64_t few_bytes = 256 << 10;
+// So many numbers, as keys and values, stay in the second-level cache.
+constexpr double few_numbers = 65536;
 
 // The tables of pairs that heads share are [rows of a group, Tk]: beyond so many keys, of half as many rows.
 constexpr std::int64_t long_rows = 8192;
@@ -79,8 +79,6 @@ bool as_they_lie(const View& rows, Dtype compute, std::int64_t panels) {
   const bool apart = rows.stride(2) > 2 * rows.extent(3);
   return rows.stride(3) == 1 && rows.dtype() == compute && !(apart && panels >= worth_a_copy);
 }
-
-std::int64_t bytes_of(const View& view) { return view.elements() * static_cast<std::int64_t>(size_of(view.dtype())); }
 
 template <class T>
 typename Strategy<T>::Way kernel_of(const ScoreWay& way, const Strategy<T>& s, const Problem& problem, Isa isa,
@@ -155,7 +153,9 @@ Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring, Pass
     s.max_lanes = std::max(s.max_lanes, p.lanes);
     s.max_rows = std::max(s.max_rows, p.rows());
   }
-  s.hints = !s.decode && bytes_of(problem.k) + bytes_of(problem.v) > few_bytes;
+  const double numbers = static_cast<double>(problem.B * problem.Hk) * static_cast<double>(problem.Tk) *
+                         static_cast<double>(problem.Dk + problem.Dv);
+  s.hints = !s.decode && numbers > few_numbers;
   s.share_pairs = !s.decode && problem.mask.has_pairs() && !problem.mask.pairs_vary_by_head() && problem.H > 1;
   const bool much_kept = s.decode || (s.share_pairs && problem.Tk > long_rows) || problem.want_mass;
   s.group_panels = pass == Pass::forward ? forward_panels(problem, much_kept, std::ssize(s.panels), panel.group_panels)

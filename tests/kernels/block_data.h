@@ -82,6 +82,14 @@ Aligned<T> repeated(const std::vector<T>& rows) {
   return all;
 }
 
+template <class T>
+Aligned<T> random_numbers(int count, std::uint64_t seed) {
+  Random random(seed);
+  Aligned<T> numbers(static_cast<std::size_t>(count));
+  for (T& number : numbers) number = static_cast<T>(random.normal());
+  return numbers;
+}
+
 // The place of row r and key j.
 inline std::size_t place(int lanes, int j, int r) { return static_cast<std::size_t>(j * lanes + r); }
 

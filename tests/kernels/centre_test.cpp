@@ -15,14 +15,6 @@ using Types = testing::Types<float, double>;
 TYPED_TEST_SUITE(Centre, Types);
 
 template <class T>
-Aligned<T> random_numbers(int count, std::uint64_t seed) {
-  Random random(seed);
-  Aligned<T> numbers(static_cast<std::size_t>(count));
-  for (T& number : numbers) number = static_cast<T>(random.normal());
-  return numbers;
-}
-
-template <class T>
 void expect_centred(int count, bool with_centre, bool with_factors) {
   const auto source = random_numbers<T>(count, 1);
   const auto centre = random_numbers<T>(count, 2), factors = random_numbers<T>(count, 3);

@@ -19,13 +19,6 @@ class Mass : public testing::Test {
     return all;
   }
   static int vector() { return kernels::panel_kernels<T>(current_isa()).vector; }
-
-  static Aligned<T> random_numbers(int count, std::uint64_t seed) {
-    Random random(seed);
-    Aligned<T> numbers(static_cast<std::size_t>(count));
-    for (T& number : numbers) number = static_cast<T>(random.normal());
-    return numbers;
-  }
 };
 using Types = testing::Types<float, double>;
 TYPED_TEST_SUITE(Mass, Types);
@@ -33,9 +26,9 @@ TYPED_TEST_SUITE(Mass, Types);
 TYPED_TEST(Mass, OfEveryKeyGrowsByItsWeightsTimesTheirFactors) {
   for_every_block(this->lanes, [](int lanes, int keys) {
     const int vector = Mass<TypeParam>::vector();
-    const auto weights = Mass<TypeParam>::random_numbers(lanes * keys, 1);
-    const auto factors = Mass<TypeParam>::random_numbers(lanes, 2);
-    auto mass = Mass<TypeParam>::random_numbers(vector * keys, 3);
+    const auto weights = random_numbers<TypeParam>(lanes * keys, 1);
+    const auto factors = random_numbers<TypeParam>(lanes, 2);
+    auto mass = random_numbers<TypeParam>(vector * keys, 3);
     const auto before = mass;
     kernels::weigh_kernels<TypeParam>(current_isa()).mass({weights.data(), lanes, keys, factors.data(), mass.data()});
     for (int j = 0; j < keys; ++j) {
