@@ -17,4 +17,6 @@ target_link_libraries(qkv_bench PRIVATE qkv_settings qkv_reference nlohmann_json
 file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/apps/*.cpp)
 add_executable(qkv_command ${sources})
 target_link_libraries(qkv_command PRIVATE qkv_settings qkv_static qkv_bench CLI11::CLI11 nlohmann_json::nlohmann_json)
+qkv_quick_to_build(qkv_command)
+target_precompile_headers(qkv_command PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp>)
 set_target_properties(qkv_command PROPERTIES OUTPUT_NAME qkv RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
