@@ -244,9 +244,15 @@ bool BlockLoop<T>::mark_excluded(int p) {
   const int lanes = group_.panel(p).lanes;
   std::fill_n(w_.shadow, w_.block * lanes, T(0));
   set_row_parameters(p);
-  const kernels::EditArgs<T> args{w_.shadow, lanes,   0,         part.keys, nullptr, part.added,
+  const kernels::EditArgs<T> args{w_.shadow, lanes,   0,         part.keys, nullptr, part.pairs.added,
                                   nullptr,   nullptr, w_.begins, w_.ends,   T(0)};
-  if (part.table.state == PairState::mixed) strategy_.edits->add(args);
+  if (part.table.bits) {
+    for (int i = 0; i < part.keys * lanes; ++i) {
+      if ((part.pairs.excluded[i / lanes] >> (i % lanes) & 1) != 0) w_.shadow[i] = -infinity<T>;
+    }
+  } else if (part.table.state == PairState::mixed) {
+    strategy_.edits->add(args);
+  }
   if (part.limited) strategy_.edits->limit(args);
   return true;
 }

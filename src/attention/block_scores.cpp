@@ -63,11 +63,13 @@ void BlockLoop<T>::score(int p, int first, int last, T* row_max, bool with_pairs
                              row_max};
   args.ahead = std::exchange(ahead_, {});
   if (with_pairs) {
-    const PairTable& table = sight_.part(p).table;
-    args.added = sight_.part(p).added;
-    args.holds = !table.excludes ? kernels::Added::numbers
-                 : !table.adds   ? kernels::Added::exclusions
-                                 : kernels::Added::both;
+    const Part& part = sight_.part(p);
+    if (part.table.bits) {
+      args.excluded = part.pairs.excluded;
+    } else {
+      args.added = part.pairs.added;
+      args.added_is_finite = !part.table.excludes;
+    }
   }
   const auto kernel = keys.staged ? way_->staged : way_->kernel;
   if (kernel == nullptr) {
@@ -171,7 +173,7 @@ void BlockLoop<T>::edit_scores(int p, int first, int last, bool everything) {
                             first,
                             last,
                             nullptr,
-                            part.added,
+                            part.pairs.added,
                             w_.slopes,
                             w_.positions,
                             w_.begins,

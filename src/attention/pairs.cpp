@@ -87,42 +87,76 @@ void exclude_by(const mask_part::KeepBy& part, const KeepBlock& block, T* rows, 
   }
 }
 
-// The usual case, in half the time: a bias alone, which is finite here and excludes nothing. False where that is not
-// so, or where it may be nothing but zeros; then the target means nothing.
-template <class T>
-bool fill_with_bias(const Problem& problem, const PanelKeys& of, std::int64_t first, int keys, const PairRoom<T>& room,
-                    T* target) {
+// The usual case is one dense mask, whose rows lie side by side and are seen whole: null where it is not so.
+const ResolvedMask::Dense* alone(const Problem& problem, const PanelKeys& of, std::int64_t first, int keys) {
   const ResolvedMask& mask = problem.mask;
-  const Panel& panel = of.panel;
-  if (mask.dense().size() != 1 || !mask.cells().empty() || !mask.keep_by().empty() || room.unit == T(0) ||
-      panel.heads != 1 || panel.lanes % room.kernels.vector != 0) {
-    return false;
+  if (mask.dense().size() != 1 || !mask.cells().empty() || !mask.keep_by().empty() || of.panel.heads != 1) {
+    return nullptr;
   }
   const ResolvedMask::Dense& part = mask.dense().front();
-  const View& pairs = part.pairs;
-  if (part.kind != ResolvedMask::Dense::Kind::bias || pairs.dtype() != dtype_of<T> || pairs.stride(3) != 1)
-    return false;
-  for (int r = 0; r < panel.rows(); ++r) {
-    if (of.first[r] > first || of.last[r] < first + keys) return false;
+  if (part.pairs.stride(3) != 1) return nullptr;
+  for (int r = 0; r < of.panel.rows(); ++r) {
+    if (of.first[r] > first || of.last[r] < first + keys) return nullptr;
   }
-  const T* rows = pairs.as<T>() + offset_of(pairs, of.batch, of.head + panel.first_head, panel.first_query, first);
-  room.kernels.transpose({rows, pairs.stride(2), panel.rows(), keys, room.unit, target, panel.lanes});
+  return &part;
+}
+
+// A bias that is finite here and excludes nothing, in half the time. False where that is not so, or where it may be
+// nothing but zeros; then the target means nothing.
+template <class T>
+bool fill_with_bias(const ResolvedMask::Dense& part, const Panel& panel, std::int64_t at, int keys,
+                    const PairRoom<T>& room, T* target) {
+  const View& pairs = part.pairs;
+  if (part.kind != ResolvedMask::Dense::Kind::bias || pairs.dtype() != dtype_of<T> || room.unit == T(0) ||
+      panel.lanes % room.kernels.vector != 0) {
+    return false;
+  }
+  room.kernels.transpose({pairs.as<T>() + at, pairs.stride(2), panel.rows(), keys, room.unit, target, panel.lanes});
   return target[0] != T(0) && kernels::row_kernels<T>().finite(target, std::int64_t{keys} * panel.lanes);
+}
+
+// What the bits come to.
+template <class T>
+PairTable table_of_bits(const PairTarget<T>& target, int rows, int keys) {
+  const kernels::RowBits all = ~kernels::RowBits{0} >> (8 * sizeof(kernels::RowBits) - static_cast<unsigned>(rows));
+  kernels::RowBits some = 0, every = all;
+  bool gaps = false;
+  for (int j = 0; j < keys; ++j) {
+    const kernels::RowBits excluded = target.excluded[j];
+    some |= excluded;
+    every &= excluded;
+    gaps |= excluded == all;
+    target.seen[j] = excluded == all ? -infinity<T> : T(0);
+  }
+  if (every == all) return {PairState::none, true, true};
+  if (some == 0) return {PairState::plain};
+  return {PairState::mixed, true, gaps, false, true};
 }
 
 }  // namespace
 
 template <class T>
-PairTable fill_pairs(const Problem& problem, const PanelKeys& of, std::int64_t first, int keys, PairRoom<T> room,
-                     T* target, T* seen) {
+PairTable fill_pairs(const Problem& problem, const PanelKeys& of, std::int64_t first, int keys, const PairRoom<T>& room,
+                     const PairTarget<T>& target) {
   constexpr T excluded = -infinity<T>;
   const ResolvedMask& mask = problem.mask;
   const Panel& panel = of.panel;
-  if (fill_with_bias(problem, of, first, keys, room, target)) {
-    std::fill(seen, seen + keys, T(0));
-    return {PairState::mixed, false, false, true};
-  }
+  T* seen = target.seen;
   for (const auto& part : mask.dense()) expect(part.pairs, of, first, keys);
+  if (const auto* part = alone(problem, of, first, keys)) {
+    const View& pairs = part->pairs;
+    const std::int64_t at = offset_of(pairs, of.batch, of.head + panel.first_head, panel.first_query, first);
+    if (fill_with_bias(*part, panel, at, keys, room, target.added)) {
+      std::fill(seen, seen + keys, T(0));
+      return {PairState::mixed, false, false, true};
+    }
+    if (part->kind != ResolvedMask::Dense::Kind::bias && target.excluded != nullptr) {
+      kernels::row_kernels<T>().gather_flags(pairs.as<std::uint8_t>() + at, pairs.stride(2),
+                                             part->kind == ResolvedMask::Dense::Kind::keep, panel.rows(), keys,
+                                             target.excluded);
+      return table_of_bits(target, panel.rows(), keys);
+    }
+  }
   for (int h = 0; h < panel.heads; ++h) {
     const std::int64_t head = of.head + panel.first_head + h;
     T* rows = room.rows + h * panel.queries * room.stride;
@@ -152,19 +186,25 @@ PairTable fill_pairs(const Problem& problem, const PanelKeys& of, std::int64_t f
   const bool excludes = (found & kernels::found_excluded) != 0;
   const bool adds = (found & kernels::found_nonzero) != 0;
   if (!excludes && !adds) return {PairState::plain, false, false};
+  if (!adds && target.excluded != nullptr) {
+    kernels::row_kernels<T>().gather_signs(room.rows, room.stride, panel.rows(), keys, target.excluded);
+    return table_of_bits(target, panel.rows(), keys);
+  }
   if (panel.lanes % room.kernels.vector == 0) {
-    room.kernels.transpose({room.rows, room.stride, panel.rows(), keys, T(1), target, panel.lanes});
+    room.kernels.transpose({room.rows, room.stride, panel.rows(), keys, T(1), target.added, panel.lanes});
   } else {
     for (int j = 0; j < keys; ++j) {
       for (int r = 0; r < panel.lanes; ++r) {
-        target[j * panel.lanes + r] = r < panel.rows() ? room.rows[r * room.stride + j] : T(0);
+        target.added[j * panel.lanes + r] = r < panel.rows() ? room.rows[r * room.stride + j] : T(0);
       }
     }
   }
   return {PairState::mixed, excludes, excludes && std::find(seen, seen + keys, excluded) != seen + keys, adds};
 }
 
-template PairTable fill_pairs(const Problem&, const PanelKeys&, std::int64_t, int, PairRoom<float>, float*, float*);
-template PairTable fill_pairs(const Problem&, const PanelKeys&, std::int64_t, int, PairRoom<double>, double*, double*);
+template PairTable fill_pairs(const Problem&, const PanelKeys&, std::int64_t, int, const PairRoom<float>&,
+                              const PairTarget<float>&);
+template PairTable fill_pairs(const Problem&, const PanelKeys&, std::int64_t, int, const PairRoom<double>&,
+                              const PairTarget<double>&);
 
 }  // namespace qkv

@@ -16,6 +16,7 @@ struct PairTable {
   bool excludes = false;  // some pair is excluded
   bool gaps = false;      // some key is seen by no row
   bool adds = false;      // some pair that is seen is changed
+  bool bits = false;      // it holds bits instead of numbers
 };
 
 // A panel of one unit and the keys its rows may see by their ranges.
@@ -35,11 +36,20 @@ struct PairRoom {
   T unit;      // biases are multiplied by it; 0: they only exclude
 };
 
-// Fills target[j * lanes + r] for keys first + j, j < keys, and the panel's rows with the sum of biases,
-// or -inf where any part or the row's range excludes; lanes beyond the panel's rows get 0. seen[j] becomes 0 where some
-// row sees the key, -inf elsewhere. The target is filled only if the answer is `mixed`.
+// Where fill_pairs writes, per key.
 template <class T>
-PairTable fill_pairs(const Problem& problem, const PanelKeys& rows, std::int64_t first, int keys, PairRoom<T> room,
-                     T* target, T* seen);
+struct PairTarget {
+  T* added;                    // [keys][lanes]
+  kernels::RowBits* excluded;  // null: exclusions are wanted as numbers, too
+  T* seen;
+};
+
+// Fills target.added[j * lanes + r] for keys first + j, j < keys, and the panel's rows with the sum of biases, or -inf
+// where any part or the row's range excludes; lanes beyond the panel's rows get 0. Where nothing is added, and bits are
+// wanted, it fills target.excluded[j] instead. seen[j] becomes 0 where some row sees the key, -inf elsewhere. Numbers
+// or bits are filled only if the answer is `mixed`.
+template <class T>
+PairTable fill_pairs(const Problem& problem, const PanelKeys& rows, std::int64_t first, int keys,
+                     const PairRoom<T>& room, const PairTarget<T>& target);
 
 }  // namespace qkv

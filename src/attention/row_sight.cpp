@@ -17,7 +17,7 @@ void RowSight<T>::for_each_seen(const RowOf& row, FunctionRef<bool(std::int64_t)
     if (mask.has_pairs()) {
       const PairTable table =
           fill_pairs<T>(problem_, {panel, row.batch, row.head, &range.first, &range.last}, first, keys,
-                        {*strategy_.panel, w_.pair_rows, w_.block, w_.kept, T(1)}, w_.shadow, w_.scores);
+                        {*strategy_.panel, w_.pair_rows, w_.block, w_.kept, T(1)}, {w_.shadow, nullptr, w_.scores});
       if (table.state == PairState::none) continue;
     } else {
       std::fill_n(w_.scores, keys, T(0));

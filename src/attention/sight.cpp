@@ -85,23 +85,21 @@ template <class T>
 typename Sight<T>::Part Sight<T>::classify(int p, std::int64_t block_first, std::int64_t block_last) {
   const Ranges& found = ranges(p);
   const std::int64_t from = std::max(block_first, found.min_first), to = std::min(block_last, found.max_last);
-  Part part{true, from, static_cast<int>(std::max<std::int64_t>(to - from, 0)), false, {}, nullptr, nullptr};
+  Part part{true, from, static_cast<int>(std::max<std::int64_t>(to - from, 0)), false, {}, {}};
   if (from >= to) return part;
   part.skip = false;
   part.limited = found.empty_rows || found.max_first > from || found.min_last < to;
   if (!problem_.mask.has_pairs() || !masked_) return part;
 
   const std::int64_t index = p * w_.blocks + (strategy_.share_pairs ? block_first / strategy_.block_keys : 0);
-  T* added = w_.added + index * w_.block * strategy_.max_lanes;
-  T* seen = w_.seen + index * w_.block;
+  part.pairs = {w_.added == nullptr ? nullptr : w_.added + index * w_.block * strategy_.max_lanes,
+                w_.excluded == nullptr ? nullptr : w_.excluded + index * w_.block, w_.seen + index * w_.block};
   PairTable& table = w_.tables[index];
   if (!strategy_.share_pairs || table.state == PairState::unknown) {
     table = fill_pairs<T>(problem_, {group_.panel(p), group_.batch, group_.head, first(p), last(p)}, from, part.keys,
-                          {*strategy_.panel, w_.pair_rows, w_.block, w_.kept, unit_}, added, seen);
+                          {*strategy_.panel, w_.pair_rows, w_.block, w_.kept, unit_}, part.pairs);
   }
   part.table = table;
-  part.added = added;
-  part.seen = seen;
   part.skip = table.state == PairState::none;
   part.limited = false;  // the table has the ranges in it
   return part;
@@ -130,7 +128,7 @@ bool Sight<T>::find_gaps() {
     const std::int64_t part_last = part.first + part.keys;
     if (part.table.state == PairState::mixed) {
       for (int j = 0; j < part.keys; ++j) {
-        if (part.seen[j] == T(0)) mark(part.first + j, part.first + j + 1);
+        if (part.pairs.seen[j] == T(0)) mark(part.first + j, part.first + j + 1);
       }
     } else if (part.limited) {
       for (int r = 0; r < group_.panel(p).rows(); ++r) {

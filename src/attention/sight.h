@@ -41,7 +41,7 @@ class Sight {
     int keys;
     bool limited;  // some row does not see all of it, by its range
     PairTable table;
-    const T *added, *seen;  // see fill_pairs
+    PairTarget<T> pairs;  // what the table points to
     bool excludes() const { return limited || table.excludes; }
   };
 

@@ -104,6 +104,17 @@ typename Strategy<T>::Way kernel_of(const ScoreWay& way, const Strategy<T>& s, c
   return {&way, direct, kernel, kernel, by_rows};
 }
 
+// The score of a dot product by panels excludes by bits, a thirtieth of what numbers would be, if nothing comes
+// between.
+template <class T>
+bool takes_bits(const Problem& problem, const Strategy<T>& s) {
+  const auto by_dot = [](const typename Strategy<T>::Way& way) {
+    return way.score == nullptr || way.score->kind == ScoreWay::Kind::dot;
+  };
+  return !s.decode && by_dot(s.usual) && by_dot(s.exact) && !problem.edits_scores() &&
+         !problem.weighing.exclusion_only && problem.weighing.family != Family::linear;
+}
+
 }  // namespace
 
 template <class T>
@@ -157,7 +168,12 @@ Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring, Pass
                          static_cast<double>(problem.Dk + problem.Dv);
   s.hints = !s.decode && numbers > few_numbers;
   s.share_pairs = !s.decode && problem.mask.has_pairs() && !problem.mask.pairs_vary_by_head() && problem.H > 1;
-  const bool much_kept = s.decode || (s.share_pairs && problem.Tk > long_rows) || problem.want_mass;
+  s.pair_bits = takes_bits(problem, s);
+  s.pair_numbers = !s.pair_bits || std::ranges::any_of(problem.mask.dense(), [](const ResolvedMask::Dense& part) {
+    return part.kind == ResolvedMask::Dense::Kind::bias;
+  });
+  const bool long_tables = s.share_pairs && s.pair_numbers && problem.Tk > long_rows;
+  const bool much_kept = s.decode || long_tables || problem.want_mass;
   s.group_panels = pass == Pass::forward ? forward_panels(problem, much_kept, std::ssize(s.panels), panel.group_panels)
                                          : s.gradients->group_panels;
   s.groups = divide_up(static_cast<std::int64_t>(s.panels.size()), s.group_panels);

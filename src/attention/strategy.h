@@ -74,6 +74,8 @@ struct Strategy {
 
   // Heads fastest where a table of pairs is shared by heads, so that it is put in panel order once for all of them.
   bool share_pairs;
+  // Tables of pairs where nothing is added are bits; there are others, with numbers.
+  bool pair_bits, pair_numbers;
 
   std::span<const Panel> panels_of(std::int64_t group) const {
     const auto from = std::span(panels).subspan(static_cast<std::size_t>(group * group_panels));

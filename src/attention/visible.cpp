@@ -59,8 +59,9 @@ class Seen {
         const int keys = static_cast<int>(std::min<std::int64_t>(keys_at_once, problem_.Tk - key));
         const auto flags = flags_.begin() + key;
         if (std::find(flags, flags + keys, 0) == flags + keys) continue;
-        const PairTable table = fill_pairs<float>(problem_, {panel, batch, head, first, last}, key, keys,
-                                                  {kernels, rows, keys_at_once, kept.get(), 1.0f}, target, seen);
+        const PairTable table =
+            fill_pairs<float>(problem_, {panel, batch, head, first, last}, key, keys,
+                              {kernels, rows, keys_at_once, kept.get(), 1.0f}, {target, nullptr, seen});
         if (table.state == PairState::none) continue;
         for (int j = 0; j < keys; ++j) flags[j] |= seen[j] == 0.0f;
       }

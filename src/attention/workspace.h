@@ -77,7 +77,8 @@ struct Workspace {
       pair_rows = carver.take<T>(s.max_rows * block);
       kept = carver.take<bool>(block * lanes);
       blocks = s.share_pairs ? divide_up(problem.Tk, s.block_keys) : 1;
-      added = carver.take<T>(group * blocks * block * lanes);
+      if (s.pair_numbers) added = carver.take<T>(group * blocks * block * lanes);
+      if (s.pair_bits) excluded = carver.take<kernels::RowBits>(group * blocks * block);
       seen = carver.take<T>(group * blocks * block);
       tables = carver.take<PairTable>(group * blocks);
     }
@@ -120,7 +121,9 @@ struct Workspace {
   std::int32_t* visible = nullptr;                            // which keys of the block anybody sees
   T* pair_rows = nullptr;
   bool* kept = nullptr;
-  T *added = nullptr, *seen = nullptr;  // per panel and table: what masks add, which keys anybody sees
+  // Per panel and table: see PairTarget.
+  T *added = nullptr, *seen = nullptr;
+  kernels::RowBits* excluded = nullptr;
   PairTable* tables = nullptr;
 };
 

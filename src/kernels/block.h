@@ -24,8 +24,8 @@ namespace qkv::kernels {
 // A kernel of the distance u = |q - k| / sigma; see qkv/score.h.
 enum class DistanceKernel : std::uint8_t { gaussian, laplace, boxcar, triangular, epanechnikov };
 
-// What a table of numbers added to scores may hold: finite numbers, -inf and +0, or all of them.
-enum class Added : std::uint8_t { numbers, exclusions, both };
+// Which rows of a panel do not see a key: bit r stands for row r.
+using RowBits = std::uint32_t;
 
 // A hint to the cache: streams of lines that will be read soon. Every tile asks for so many lines of each; all at once
 // would have to be waited for.
@@ -61,10 +61,11 @@ struct ScoreArgs {
   int first, last;
   T* scores;
   T* row_max;  // [lanes], raised to the scores' maximum, or null where an edit follows. NaN may or may not raise it.
-  // As in EditArgs, with the edit done on the way; dot of panels only, with row_max.
-  const T* added = nullptr;
-  Added holds = Added::both;
-  Ahead ahead = {};  // dot of panels only
+  // What masks say pair by pair, as an edit on the way: one of the two, or none. Dot of panels only, with row_max.
+  const T* added = nullptr;           // as in EditArgs
+  bool added_is_finite = false;       // nothing is excluded
+  const RowBits* excluded = nullptr;  // [keys]
+  Ahead ahead = {};                   // dot of panels only
   // Additive.
   const T* hidden = nullptr;  // [depth]
   T offset = 0;               // the sum of `hidden`

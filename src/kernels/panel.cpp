@@ -26,10 +26,35 @@ namespace {
 // What happens to a score before it is stored; in all cases but the first it raises the maximum then.
 enum class Then { nothing, raise_max, add, exclude, add_or_exclude };
 
+// Spreads the bits of a tile's keys over lanes: signs[r * lanes + i] has that of key r and row i as its sign.
+template <int keys, int vectors, class T>
+HWY_INLINE void spread_bits(const RowBits* bits, T* signs) {
+  const Tag<T> d;
+  const hn::RebindToUnsigned<Tag<T>> words;
+  constexpr int L = lanes_of<T>;
+  using Word = hwy::MakeUnsigned<T>;
+  for (int v = 0; v < vectors; ++v) {
+    const auto last = hn::Set(words, static_cast<Word>(8 * sizeof(T) - 1) - static_cast<Word>(v * L));
+    const auto to_sign = hn::Sub(last, hn::Iota(words, 0));
+    for (int r = 0; r < keys; ++r) {
+      auto sign = hn::Shl(hn::Set(words, Word{bits[r]}), to_sign);
+#if HWY_TARGET == HWY_SCALAR  // which takes -0 for no negative number
+      sign = hn::BitCast(words, hn::BroadcastSignBit(hn::BitCast(hn::RebindToSigned<Tag<T>>(), sign)));
+      sign = hn::And(sign, hn::BitCast(words, hn::Set(d, T(-1))));
+#endif
+      hn::Store(hn::BitCast(d, sign), d, signs + (r * vectors + v) * L);
+    }
+  }
+  // They stay there: in registers they would take the place of sums.
+  asm volatile("" : : : "memory");
+}
+
 template <int keys, int vectors, Then then, class T>
-HWY_INLINE void score_tile(const ScoreArgs<T>& args, int j, Vec<T> (&highest)[vectors]) {
+HWY_INLINE void score_tile(const ScoreArgs<T>& args, int j, T* signs, Vec<T> (&highest)[vectors]) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
+  // Before the sums, which this does not wait for, nor they for it.
+  if constexpr (then == Then::exclude) spread_bits<keys, vectors>(args.excluded + j, signs);
   Vec<T> sum[keys][vectors];
   for (int r = 0; r < keys; ++r) {
     for (int v = 0; v < vectors; ++v) sum[r][v] = hn::Zero(d);
@@ -42,7 +67,7 @@ HWY_INLINE void score_tile(const ScoreArgs<T>& args, int j, Vec<T> (&highest)[ve
       if constexpr (then == Then::add) sum[r][v] = hn::Add(sum[r][v], hn::Load(d, args.added + at));
       if constexpr (then == Then::exclude) {
         const auto excluded = hn::Set(d, -std::numeric_limits<T>::infinity());
-        sum[r][v] = hn::IfNegativeThenElse(hn::Load(d, args.added + at), excluded, sum[r][v]);
+        sum[r][v] = hn::IfNegativeThenElse(hn::Load(d, signs + (r * vectors + v) * L), excluded, sum[r][v]);
       }
       if constexpr (then == Then::add_or_exclude) {
         sum[r][v] = add_or_exclude(sum[r][v], hn::Load(d, args.added + at));
@@ -77,10 +102,11 @@ void score_panel(const ScoreArgs<T>& args) {
     highest[v] = then == Then::nothing ? hn::Zero(d) : hn::Load(d, args.row_max + v * L);
   }
   constexpr bool every_height = hot<T> && (then == Then::nothing || then == Then::raise_max);
+  HWY_ALIGN T signs[then == Then::exclude ? score_keys<vectors> * vectors * L : 1];
   Ahead ahead = args.ahead;
   for_each_score_tile<vectors, every_height>(args.first, args.last, [&]<int keys>(int j) {
     if (ahead.lines > 0) ask_for(ahead);
-    score_tile<keys, vectors, then>(args, j, highest);
+    score_tile<keys, vectors, then>(args, j, signs, highest);
   });
   if constexpr (then != Then::nothing) {
     for (int v = 0; v < vectors; ++v) hn::Store(highest[v], d, args.row_max + v * L);
@@ -90,10 +116,10 @@ void score_panel(const ScoreArgs<T>& args) {
 template <class T>
 void score(const ScoreArgs<T>& args) {
   with_vectors<T>(args.lanes, [&]<int vectors>() {
+    if (args.excluded != nullptr) return score_panel<vectors, Then::exclude>(args);
     if (args.added != nullptr) {
       if constexpr (hot<T>) {
-        if (args.holds == Added::numbers) return score_panel<vectors, Then::add>(args);
-        if (args.holds == Added::exclusions) return score_panel<vectors, Then::exclude>(args);
+        if (args.added_is_finite) return score_panel<vectors, Then::add>(args);
       }
       return score_panel<vectors, Then::add_or_exclude>(args);
     }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/isa.h"
 #include "kernels/rows.h"
@@ -82,6 +83,64 @@ unsigned survey(const T* row, int count, T* seen) {
     found |= row[i] == -infinity<T> ? found_excluded : row[i] == T(0) ? found_kept : found_kept | found_nonzero;
   }
   return found;
+}
+
+template <class T>
+void gather_signs(const T* row, std::ptrdiff_t stride, int rows, int count, std::uint32_t* words) {
+  int j = 0;
+  if constexpr (std::is_same_v<T, float>) {
+    const Tag<T> d;
+    const hn::RebindToUnsigned<Tag<T>> bits;
+    for (; j + lanes_of<T> <= count; j += lanes_of<T>) {
+      auto word = hn::Zero(bits);
+      for (int r = rows - 1; r >= 0; --r) {
+        const auto sign = hn::ShiftRight<31>(hn::BitCast(bits, hn::LoadU(d, row + r * stride + j)));
+        word = hn::Or(hn::Add(word, word), sign);
+      }
+      hn::StoreU(word, bits, words + j);
+    }
+  }
+  for (; j < count; ++j) {
+    words[j] = 0;
+    for (int r = 0; r < rows; ++r) words[j] |= std::uint32_t{std::signbit(row[r * stride + j])} << r;
+  }
+}
+
+// Bytes first, each with the bits of eight rows, so that a vector has many keys.
+void gather_flags(const std::uint8_t* flags, std::ptrdiff_t stride, bool kept, int rows, int count,
+                  std::uint32_t* words) {
+  int j = 0;
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  constexpr int eight = 8;
+  const hn::ScalableTag<std::uint8_t> bytes;
+  const hn::ScalableTag<std::uint32_t> wide;
+  const hn::Rebind<std::uint8_t, decltype(wide)> narrow;
+  constexpr int N = hn::MaxLanes(bytes), L = hn::MaxLanes(wide);
+  const auto none = hn::Zero(bytes), set_is = hn::Set(bytes, kept ? 0 : 0xff);
+  HWY_ALIGN std::uint8_t of_rows[4][N];
+  for (; j + N <= count; j += N) {
+    const int groups = (rows + eight - 1) / eight;
+    for (int g = 0; g < groups; ++g) {
+      auto byte = none;
+      for (int r = std::min(rows, (g + 1) * eight) - 1; r >= g * eight; --r) {
+        const auto unset = hn::VecFromMask(bytes, hn::Eq(hn::LoadU(bytes, flags + r * stride + j), none));
+        byte = hn::Sub(hn::Add(byte, byte), hn::Xor(unset, set_is));  // all bits set are -1
+      }
+      hn::Store(byte, bytes, of_rows[g]);
+    }
+    for (int i = 0; i < N; i += L) {
+      auto word = hn::Zero(wide);
+      for (int g = groups - 1; g >= 0; --g) {
+        word = hn::Or(hn::ShiftLeft<eight>(word), hn::PromoteTo(wide, hn::Load(narrow, of_rows[g] + i)));
+      }
+      hn::StoreU(word, wide, words + j + i);
+    }
+  }
+#endif
+  for (; j < count; ++j) {
+    words[j] = 0;
+    for (int r = 0; r < rows; ++r) words[j] |= std::uint32_t{(flags[r * stride + j] != 0) != kept} << r;
+  }
 }
 
 template <class T>
@@ -183,8 +242,8 @@ bool finite(const T* values, std::int64_t count) {
 }
 
 template <class T>
-constexpr RowKernels<T> row_table = {add_bias<T>, exclude<T>,      survey<T>,  scale<T>, centred<T>,
-                                     product<T>,  exponentials<T>, largest<T>, finite<T>};
+constexpr RowKernels<T> row_table = {add_bias<T>, exclude<T>, survey<T>,       gather_signs<T>, gather_flags, scale<T>,
+                                     centred<T>,  product<T>, exponentials<T>, largest<T>,      finite<T>};
 
 }  // namespace
 }  // namespace qkv::kernels::HWY_NAMESPACE

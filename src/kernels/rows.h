@@ -20,6 +20,11 @@ struct RowKernels {
   // Which of Found occur: -inf is excluded, all else is kept; a kept value may be nonzero. seen[i] becomes 0 where
   // row[i] is kept.
   unsigned (*survey)(const T* row, int count, T* seen);
+  // Bit r of words[j], r < rows <= 32, j < count, is the sign of row[r * stride + j].
+  void (*gather_signs)(const T* row, std::ptrdiff_t stride, int rows, int count, std::uint32_t* words);
+  // The same where flags[r * stride + j] != 0 differs from kept.
+  void (*gather_flags)(const std::uint8_t* flags, std::ptrdiff_t stride, bool kept, int rows, int count,
+                       std::uint32_t* words);
   // target[i] = source[i] * factor
   void (*scale)(const T* source, int count, T factor, T* target);
   // target[i] = x * factor, x = (source[i] - centre[i]) * factors[i], where centre or factors may be null (0, 1);
