@@ -217,4 +217,13 @@ ResolvedMask::ResolvedMask(const Mask& mask, const PairExtents& extents, const c
   offsets_ = resolver.offsets(lengths_);
 }
 
+std::int64_t ResolvedMask::window_keys() const {
+  std::int64_t left = far, right = causal_ ? 0 : far;
+  for (const mask_part::Window& window : windows_) {
+    if (window.left >= 0) left = std::min(left, window.left);
+    if (window.right >= 0) right = std::min(right, window.right);
+  }
+  return left + right + 1;
+}
+
 }  // namespace qkv

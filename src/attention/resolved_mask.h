@@ -33,6 +33,8 @@ class ResolvedMask {
   // Ranges.
   bool has_ranges() const { return causal_ || !windows_.empty() || !lengths_.empty(); }
   KeyRange range(std::int64_t batch, std::int64_t query) const;
+  // How many keys a query may see, at most, by windows and causal, whatever the number of keys and their lengths.
+  std::int64_t window_keys() const;
   std::int64_t position(std::int64_t batch, std::int64_t query) const {
     return query + (offsets_.empty() ? 0 : offsets_[static_cast<std::size_t>(batch)]);
   }

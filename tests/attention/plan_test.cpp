@@ -40,19 +40,29 @@ TEST(Plan, NamesTheInstructionSet) {
 
 // The choice may depend on Tq, widths, dtype, options and instruction set, and on nothing else (S14).
 TEST(Plan, TheKernelDoesNotDependOnBatchHeadsThreadsOrKeys) {
-  for (const std::int64_t Tq : {1, 2, 3, 4, 5, 8, 16, 64}) {
-    const Plan one = plan_for({1, 1, Tq, 64}, {1, 1, 100, 64});
-    for (const std::int64_t B : {1, 7, 64}) {
-      for (const std::int64_t Tk : {1, 100, 100000}) {
-        for (const int threads : {1, 16}) {
-          const Plan other = plan_for({B, 8, Tq, 64}, {B, 8, Tk, 64}, {.threads = threads});
-          EXPECT_EQ(other.kernel, one.kernel) << "Tq " << Tq << ", B " << B << ", Tk " << Tk;
-          EXPECT_EQ(other.block, one.block);
-          EXPECT_EQ(other.panel, one.panel);
+  for (const Mask& mask : {Mask(), window(100, 100, bottom_right()), causal(top_left())}) {
+    for (const std::int64_t Tq : {1, 2, 3, 4, 5, 8, 16, 64}) {
+      const Plan one = plan_for({1, 1, Tq, 64}, {1, 1, 100, 64}, {.mask = mask});
+      for (const std::int64_t B : {1, 7, 64}) {
+        for (const std::int64_t Tk : {1, 100, 100000}) {
+          for (const int threads : {1, 16}) {
+            const Plan other = plan_for({B, 8, Tq, 64}, {B, 8, Tk, 64}, {.mask = mask, .threads = threads});
+            EXPECT_EQ(other.kernel, one.kernel) << "Tq " << Tq << ", B " << B << ", Tk " << Tk;
+            EXPECT_EQ(other.block, one.block);
+            EXPECT_EQ(other.panel, one.panel);
+          }
         }
       }
     }
   }
+}
+
+TEST(Plan, ANarrowWindowHasLongBlocks) {
+  const std::int64_t usual = plan_for({1, 8, 512, 64}, {1, 8, 512, 64}).block;
+  EXPECT_GT(plan_for({1, 8, 512, 64}, {1, 8, 512, 64}, {.mask = window(128, 128)}).block, usual);
+  EXPECT_GT(plan_for({1, 8, 512, 64}, {1, 8, 512, 64}, {.mask = window(128, -1) & causal()}).block, usual);
+  EXPECT_EQ(plan_for({1, 8, 512, 64}, {1, 8, 512, 64}, {.mask = window(400, 0)}).block, usual);
+  EXPECT_EQ(plan_for({1, 8, 512, 64}, {1, 8, 512, 64}, {.mask = causal()}).block, usual);
 }
 
 TEST(Plan, UsesNoMoreThreadsThanAskedFor) {

@@ -49,6 +49,30 @@ TEST(Properties, WeightsSumToOneAndAreNotNegative) {
   });
 }
 
+// The blocks of a narrow window are longer than others: sizes stand around two of them.
+TEST(Properties, AWindowIsAKeepMaskOfItsPairs) {
+  constexpr std::int64_t left = 100, right = 60;
+  on_every_isa([] {
+    for (const std::int64_t T : {575, 577, 767, 769, 1161}) {
+      const Tensor q = random_tensor({1, 1, T, 16}, 1), k = random_tensor({1, 1, T, 16}, 2),
+                   v = random_tensor({1, 1, T, 8}, 3);
+      Tensor pairs({T, T}, Dtype::boolean);
+      const auto kept = pairs.values<bool>();
+      for (std::int64_t i = 0; i < T; ++i) {
+        for (std::int64_t j = 0; j < T; ++j) {
+          kept[static_cast<std::size_t>(i * T + j)] = i - left <= j && j <= i + right;
+        }
+      }
+      const AttendOptions by_window{.mask = window(left, right), .want_lse = true};
+      const AttendOptions by_pairs{.mask = keep(pairs), .want_lse = true};
+      ASSERT_NE(plan(q, k, v, by_window).block, plan(q, k, v, by_pairs).block);
+      const Attended a = attend(q, k, v, by_window), b = attend(q, k, v, by_pairs);
+      expect_near(a.out, b.out);
+      expect_near(a.lse, b.lse);
+    }
+  });
+}
+
 TEST(Properties, AnAverageOfEqualValuesIsThatValue) {
   on_every_isa([] {
     for (const std::int64_t Tq : few_and_many) {
