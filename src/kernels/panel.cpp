@@ -38,7 +38,8 @@ HWY_INLINE void spread_bits(const RowBits* bits, T* signs) {
     const auto to_sign = hn::Sub(last, hn::Iota(words, 0));
     for (int r = 0; r < keys; ++r) {
       auto sign = hn::Shl(hn::Set(words, Word{bits[r]}), to_sign);
-#if HWY_TARGET == HWY_SCALAR  // which takes -0 for no negative number
+#if HWY_TARGET != HWY_AVX2 && HWY_TARGET != HWY_AVX3
+      // Without vectors of their own, targets take for negative what is below 0, which -0 is not.
       sign = hn::BitCast(words, hn::BroadcastSignBit(hn::BitCast(hn::RebindToSigned<Tag<T>>(), sign)));
       sign = hn::And(sign, hn::BitCast(words, hn::Set(d, T(-1))));
 #endif
