@@ -41,7 +41,7 @@ void CoveringCases::vary(const std::vector<Dtypes>& dtypes) {
 }
 
 void CoveringCases::run() const {
-  const std::vector<Isa> isas = supported_isas();
+  const std::vector<Isa> isas = tested_isas();
   std::vector<int> levels = levels_;
   levels.push_back(static_cast<int>(isas.size()));
   std::uint64_t seed = 0;
