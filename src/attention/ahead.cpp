@@ -13,14 +13,17 @@ using kernels::Ahead;
 // Keys and values of the next head that are asked for, at most: more would push out what is in hand.
 constexpr std::int64_t head_keys = 256;
 
+// Cache lines of a short row, at most: keys, values and queries together have that many streams each.
+constexpr std::int64_t short_lines = Ahead::max_streams / 3;
+
 // Some rows of a head. Addresses are numbers: they may lie behind the end of something, as nothing is read.
 struct Rows {
   std::uintptr_t first;
   std::int64_t count, bytes, stride;  // of a row, and between rows, in bytes
 
   bool side_by_side() const { return bytes == stride; }
-  // Heads of 32 floats that share a row: the processor sees too little of each to look ahead by itself.
-  bool short_and_apart() const { return stride > 2 * bytes && bytes <= 2 * Ahead::line; }
+  // Heads that share a row, of 64 floats at most: the processor sees too little of each to look ahead by itself.
+  bool short_and_apart() const { return stride > 2 * bytes && bytes <= short_lines * Ahead::line; }
 };
 
 Rows rows_of(const View& view, std::int64_t batch, std::int64_t head, KeyRange range) {
@@ -53,7 +56,7 @@ kernels::Ahead ahead_of(const Problem& problem, const ScoreWay& way, const Panel
   };
   if (next.first < next.last) {
     for (const Rows& rows : {keys(group.batch, group.head, next), values(group.batch, group.head, next)}) {
-      if (rows.side_by_side()) add(rows, ahead);
+      if (rows.side_by_side() || rows.short_and_apart()) add(rows, ahead);
     }
     return ahead;
   }

@@ -35,7 +35,7 @@ struct Ahead {
     std::uintptr_t at;
     std::ptrdiff_t step;
   };
-  static constexpr int max_streams = 6;
+  static constexpr int max_streams = 12;
   Stream streams[max_streams];
   int count = 0;
   int lines = 0;
