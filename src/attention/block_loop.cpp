@@ -115,6 +115,7 @@ template <class T>
 void BlockLoop<T>::for_each_block(bool values, FunctionRef<void(int, std::int64_t)> work) {
   const std::int64_t end = sight_.all().last, step = strategy_.block_keys;
   const bool hints = values && way_ != nullptr && strategy_.hints;
+  ahead_.lines = 0;
   walk([&](std::int64_t block) {
     records_.fetch(group_, sight_, way_, values);
     kernels::Ahead next;

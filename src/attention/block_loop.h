@@ -128,7 +128,7 @@ class BlockLoop {
   Until until_ = Until::masked;
   bool to_be_seen_ = false;  // scores are wanted, not weights
   T* scores_ = nullptr;      // the block in hand
-  kernels::Ahead ahead_;     // given with the first scores of the panel in hand
+  kernels::Ahead ahead_;     // what the tiles of the panel in hand ask for
   T hidden_sum_ = 0;
   const T* per_coordinate_ = nullptr;
   T unit_ = 1;  // scores are multiplied by it; see kernels/block.h

@@ -3,7 +3,6 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "attention/block_loop.h"
 #include "attention/functors.h"
@@ -61,7 +60,7 @@ void BlockLoop<T>::score(int p, int first, int last, T* row_max, bool with_pairs
                              lanes,       first,
                              last,        scores_,
                              row_max};
-  args.ahead = std::exchange(ahead_, {});
+  if (ahead_.lines > 0) args.ahead = &ahead_;
   if (with_pairs) {
     const Part& part = sight_.part(p);
     if (part.table.bits) {

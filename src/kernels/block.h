@@ -65,7 +65,7 @@ struct ScoreArgs {
   const T* added = nullptr;           // as in EditArgs
   bool added_is_finite = false;       // nothing is excluded
   const RowBits* excluded = nullptr;  // [keys]
-  Ahead ahead = {};                   // dot of panels only
+  Ahead* ahead = nullptr;             // dot of panels only; its streams move on
   // Additive.
   const T* hidden = nullptr;  // [depth]
   T offset = 0;               // the sum of `hidden`

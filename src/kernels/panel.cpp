@@ -104,9 +104,9 @@ void score_panel(const ScoreArgs<T>& args) {
   }
   constexpr bool every_height = hot<T> && (then == Then::nothing || then == Then::raise_max);
   HWY_ALIGN T signs[then == Then::exclude ? score_keys<vectors> * vectors * L : 1];
-  Ahead ahead = args.ahead;
+  Ahead* ahead = args.ahead;
   for_each_score_tile<vectors, every_height>(args.first, args.last, [&]<int keys>(int j) {
-    if (ahead.lines > 0) ask_for(ahead);
+    if (ahead != nullptr) ask_for(*ahead);
     score_tile<keys, vectors, then>(args, j, signs, highest);
   });
   if constexpr (then != Then::nothing) {
