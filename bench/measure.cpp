@@ -20,7 +20,7 @@ struct Effort {
   int passes;      // over a group in each round, at least
   double seconds;  // for a group in each round, at least
 };
-constexpr Effort quick_effort = {3, 2, 0.12};
+constexpr Effort quick_effort = {3, 1, 0.12};
 constexpr Effort full_effort = {10, 3, 0.6};
 
 // A case and the peak that it is compared with. Noise slows a long call down as a rule and spares some piece of a
