@@ -1,7 +1,10 @@
 // support/isas.h: tests on every instruction set that runs here.
 #pragma once
 
+#include <cstdlib>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -22,14 +25,15 @@ class WithIsa {
   Isa before_;
 };
 
-// Those that tests run on: all, but under the thread sanitizer only the best. Which threads meet where is the same for
-// all of them, and the baseline's loops take many times as long there.
+// Those that tests run on: all, or the one that QKV_TEST_ISA names, `best` being the best that runs here.
 inline std::vector<Isa> tested_isas() {
-#if defined(__SANITIZE_THREAD__)
-  return {supported_isas().front()};
-#else
-  return supported_isas();
-#endif
+  std::vector<Isa> isas = supported_isas();
+  const char* wanted = std::getenv("QKV_TEST_ISA");
+  if (wanted == nullptr) return isas;
+  if (std::string_view(wanted) == "best") return {isas.front()};
+  std::erase_if(isas, [&](Isa isa) { return name_of(isa) != wanted; });
+  if (isas.empty()) throw std::runtime_error("QKV_TEST_ISA: " + std::string(wanted) + " does not run here");
+  return isas;
 }
 
 // Runs the body once with each tested instruction set; what fails names the one it failed on.
