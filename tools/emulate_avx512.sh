@@ -48,7 +48,7 @@ make_root() {
   rm -rf "$root"
   mkdir -p "$root"/{bin,proc,dev,tmp,shared}
   cp "$(command -v busybox)" "$root/bin/busybox"
-  for name in sh mount poweroff; do ln -s busybox "$root/bin/$name"; done
+  for name in sh mount sleep poweroff; do ln -s busybox "$root/bin/$name"; done
   strip -o "$root/bin/program" "build/release/tests/$program"
   ldd "build/release/tests/$program" | grep -oE '/[^ ]+' | while read -r library; do
     mkdir -p "$root$(dirname "$library")"
@@ -63,6 +63,7 @@ mount -t devtmpfs dev /dev
 mount -t tmpfs tmp /tmp
 program --gtest_color=no --gtest_filter='$filter'
 echo "emulate: exit code \$?"
+sleep 2  # until the last line is out
 poweroff -f
 INIT
   chmod +x "$root/init"
