@@ -20,17 +20,18 @@ struct Effort {
   int passes;      // over a group in each round, at least
   double seconds;  // for a group in each round, at least
 };
-constexpr Effort quick_effort = {3, 1, 0.12};
+constexpr Effort quick_effort = {3, 2, 0.12};
 constexpr Effort full_effort = {10, 3, 0.6};
 
-// A case and the peak that it is compared with. Noise slows a long call down as a rule and spares some piece of a
-// millisecond, so the peak is what the machine keeps up for as long as the case takes.
 struct Measured {
   const Case* subject;
   Subject timing;
+};
+
+struct MeasuredGroup {
+  std::vector<Measured> cases;
   std::vector<Subject> peaks;
 };
-using MeasuredGroup = std::vector<Measured>;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -47,15 +48,14 @@ void time_in_a_row(Subject& subject, const Clock& clock) {
 void visit(MeasuredGroup& group, const Clock& clock, const Effort& effort) {
   const double end = now() + effort.seconds;
   for (int pass = 0; pass < effort.passes || now() < end; ++pass) {
-    for (Measured& measured : group) {
+    for (Measured& measured : group.cases) {
+      for (Subject& peak : group.peaks) peak.time_once_more(clock);
       time_in_a_row(measured.timing, clock);
-      for (Subject& peak : measured.peaks)
-        peak.time_once_more(clock, std::max(shortest_piece, measured.timing.seconds()));
     }
   }
 }
 
-double peak_rate(const Group& group, const Measured& measured) {
+double best_rate(const Group& group, const MeasuredGroup& measured) {
   double best = 0;
   for (std::size_t i = 0; i < group.peaks.size(); ++i) {
     best = std::max(best, group.peaks[i].work / measured.peaks[i].seconds());
@@ -64,12 +64,13 @@ double peak_rate(const Group& group, const Measured& measured) {
 }
 
 void report_group(const Bench& bench, const Group& group, const MeasuredGroup& measured, Report& report) {
+  const double peak = best_rate(group, measured);
   std::optional<double> reference_rate;
-  for (const Measured& m : measured) {
+  for (const Measured& m : measured.cases) {
     const double rate = m.subject->work / m.timing.seconds();
     const bool is_reference = m.subject->name == bench.reference;
     if (is_reference) reference_rate = rate;
-    Result result{.seconds = m.timing.seconds(), .rate = rate, .peak = peak_rate(group, m), .vs_reference = {}};
+    Result result{.seconds = m.timing.seconds(), .rate = rate, .peak = peak, .vs_reference = {}};
     if (reference_rate && !is_reference) result.vs_reference = rate / *reference_rate;
     if (m.subject->reported) report.add(bench, *m.subject, result);
   }
@@ -85,12 +86,12 @@ bool measure(Bench& bench, const Options& options, Report& report) {
   std::vector<MeasuredGroup> measured;
   for (const Group& group : bench.groups) {
     MeasuredGroup& added = measured.emplace_back();
+    for (const Peak& peak : group.peaks) added.peaks.emplace_back(peak.call);
     for (const Case& subject : group.cases) {
       tell("checking " + bench.name + " " + subject.name);
       const std::string wrong = subject.check();
       if (wrong.empty()) {
-        added.push_back({&subject, Subject(subject.call), {}});
-        for (const Peak& peak : group.peaks) added.back().peaks.emplace_back(peak.call);
+        added.cases.push_back({&subject, Subject(subject.call)});
       } else {
         all_right = false;
         tell("");

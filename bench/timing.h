@@ -24,31 +24,28 @@ class Clock {
   clockid_t clock_;
 };
 
-// Seconds. Reading the clock (0.7 microseconds of CPU time) weighs nothing then.
-inline constexpr double shortest_piece = 1e-3;
-
-// A piece of work that is timed by the best of many. Each piece lasts as long as is asked for and not
-// much longer, so that most bursts of noise miss some.
+// A piece of work that is timed by the best of many. Each piece lasts at least a millisecond, so that reading the
+// clock (0.7 microseconds of CPU time) weighs nothing, and not much longer, so that most bursts of noise miss some.
 class Subject {
  public:
   explicit Subject(std::function<void()> call) : call_(std::move(call)) {}
 
-  void time_once_more(const Clock& clock, double least_seconds = shortest_piece) {
-    for (;;) {
+  void time_once_more(const Clock& clock) {
+    for (;; repeats_ *= 2) {
       const double start = clock.seconds();
       for (std::int64_t i = 0; i < repeats_; ++i) call_();
-      const double spent = clock.seconds() - start, once = spent / static_cast<double>(repeats_);
-      if (spent >= least_seconds) {
-        best_ = std::min(best_, once);
-        return;
-      }
-      repeats_ = std::clamp(static_cast<std::int64_t>(least_seconds / once), repeats_ + 1, 8 * repeats_);
+      const double spent = clock.seconds() - start;
+      if (spent < least_seconds) continue;
+      best_ = std::min(best_, spent / static_cast<double>(repeats_));
+      return;
     }
   }
 
   double seconds() const { return best_; }  // of one call; infinite before the first time
 
  private:
+  static constexpr double least_seconds = 1e-3;
+
   std::function<void()> call_;
   std::int64_t repeats_ = 1;
   double best_ = std::numeric_limits<double>::infinity();

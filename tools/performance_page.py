@@ -21,8 +21,8 @@ INTRODUCTION = """\
 
 Measured with `qkv bench --json` and `bench/versus.py --json`, which anyone can run. Every output was compared with
 double precision before it was timed; times are the best of many. One thread is timed by its CPU time, several threads
-by the wall. A share is of the highest rate that the same core reached in turns with the measurement, for as long as one call
-takes: multiply-adds on registers alone (`attend`, `gemm`), or reading the same memory in 1, 2, 4 or 8 streams (`decode`). Only useful work
+by the wall. A share is of the highest rate that the same core reached in turns with the measurement: multiply-adds on
+registers alone (`attend`, `gemm`), or reading the same memory in 1, 2, 4 or 8 streams (`decode`). Only useful work
 counts: a causal mask halves it, padding is none of it.
 """
 
