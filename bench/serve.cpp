@@ -1,4 +1,5 @@
 // bench/serve.cpp: measures on request, so that another program can be measured in turns with this one.
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <istream>
@@ -6,6 +7,7 @@
 #include <ostream>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -18,6 +20,8 @@
 #include "bench/decode.h"
 #include "bench/layers.h"
 #include "bench/run.h"
+#include "bench/scores.h"
+#include "bench/statistics.h"
 #include "bench/timing.h"
 #include "bench/training.h"
 
@@ -62,6 +66,23 @@ Request parse(const std::string& line) {
   return request;
 }
 
+// Of a benchmark whose shapes are given.
+Case case_of(Bench (*bench)(const Options&), const Request& request, int threads) {
+  Options options;
+  options.only_case = request.name;
+  options.T = request.T;
+  options.D = request.D;
+  options.threads = threads;
+  const std::pair<std::string, std::int64_t> heads{"H", request.H};
+  for (const Group& group : bench(options).groups) {
+    for (const Case& made : group.cases) {
+      if (made.reported && std::ranges::find(made.shape, heads) != made.shape.end()) return made;
+    }
+  }
+  throw OptionError(message("bench: ", request.what, " has no case ", request.name, " with H = ", request.H,
+                            ", T = ", request.T, ", D = ", request.D));
+}
+
 Case make_case(const Request& request, int threads) {
   if (request.what == "attend") return attend_case(request.name, request.H, request.T, request.D, threads);
   if (request.what == "decode") return decode_case(request.name, request.H, request.T, request.D, threads);
@@ -72,8 +93,10 @@ Case make_case(const Request& request, int threads) {
   if (request.what == "layers") {
     return layers_case(request.name, request.B, request.T, request.D, request.H, threads);
   }
-  throw OptionError(
-      message("bench: \"", request.what, "\" cannot be asked for; attend, decode, training and layers can"));
+  if (request.what == "scores") return case_of(scores_bench, request, threads);
+  if (request.what == "statistics") return case_of(statistics_bench, request, threads);
+  throw OptionError(message("bench: \"", request.what,
+                            "\" cannot be asked for; attend, decode, scores, statistics, training and layers can"));
 }
 
 // The last request, ready to be measured again.

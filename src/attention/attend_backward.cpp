@@ -29,6 +29,9 @@ constexpr const char* operation = "attend_backward";
 // range costs less than 1 %.
 constexpr std::int64_t range_keys = 576;
 
+// Rows of all heads whose states are made by one task.
+constexpr std::int64_t rows_at_once = 64;
+
 MutableView rank4_of(const MutableView& view) {
   const View seen = rank4(view);
   return MutableView(view.data(), view.dtype(), seen.shape(), seen.strides());
@@ -185,26 +188,34 @@ class Caller {
     if (linear) rows.multiplier.assign(count, T(1));
     if (dentropy) rows.entropy.assign(count, T(0));
     if (stateless) return;
-    parallel_for(p_.B * p_.H, p_.threads, [&](std::int64_t head) {
+    const auto set_row = [&](const RowOf& row, RowReader<T>& outs, RowReader<T>& upstreams) {
+      const auto at = static_cast<std::size_t>((row.batch * p_.H + row.head) * p_.Tq + row.query);
+      const auto number = [&](const View& view) {
+        T value = 0;
+        if (view) load_row(view, place(view, row), 1, 1, &value);
+        return value;
+      };
+      const T state_of_row = number(state);
+      rows.reference[at] = reference_of(state_of_row, answer_.state_kind, w);
+      if (linear) rows.multiplier[at] = rows.reference[at];
+      if (is_empty(state_of_row, answer_.state_kind)) return;
+      const auto delta = static_cast<double>(strategy_.rows->product(
+          outs.row(place(out, row)), upstreams.row(place(dout, row)), static_cast<int>(p_.Dv)));
+      const T dH = number(dentropy);
+      const double of_entropy = dH != T(0) ? static_cast<double>(dH) * static_cast<double>(number(entropy)) : 0;
+      rows.added[at] = static_cast<T>(static_cast<double>(number(dlse)) - delta - of_entropy);
+      if (dentropy) rows.entropy[at] = dH;
+    };
+    // In the order of memory: heads that lie side by side, as a layer has them, are read together.
+    const bool side_by_side = out.stride(1) < out.stride(2);
+    const std::int64_t pieces = divide_up(p_.Tq, rows_at_once);
+    parallel_for(p_.B * pieces, p_.threads, [&](std::int64_t task) {
       RowReader<T> outs(out), upstreams(dout);
-      for (std::int64_t i = 0; i < p_.Tq; ++i) {
-        const RowOf row{head / p_.H, head % p_.H, i};
-        const auto at = static_cast<std::size_t>(head * p_.Tq + i);
-        const auto number = [&](const View& view) {
-          T value = 0;
-          if (view) load_row(view, place(view, row), 1, 1, &value);
-          return value;
-        };
-        const T state_of_row = number(state);
-        rows.reference[at] = reference_of(state_of_row, answer_.state_kind, w);
-        if (linear) rows.multiplier[at] = rows.reference[at];
-        if (is_empty(state_of_row, answer_.state_kind)) continue;
-        const auto delta = static_cast<double>(strategy_.rows->product(
-            outs.row(place(out, row)), upstreams.row(place(dout, row)), static_cast<int>(p_.Dv)));
-        const T dH = number(dentropy);
-        const double of_entropy = dH != T(0) ? static_cast<double>(dH) * static_cast<double>(number(entropy)) : 0;
-        rows.added[at] = static_cast<T>(static_cast<double>(number(dlse)) - delta - of_entropy);
-        if (dentropy) rows.entropy[at] = dH;
+      const std::int64_t b = task / pieces, first = task % pieces * rows_at_once;
+      const std::int64_t queries = std::min(rows_at_once, p_.Tq - first);
+      for (std::int64_t n = 0; n < queries * p_.H; ++n) {
+        set_row(side_by_side ? RowOf{b, n % p_.H, first + n / p_.H} : RowOf{b, n / queries, first + n % queries}, outs,
+                upstreams);
       }
     });
   }

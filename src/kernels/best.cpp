@@ -166,14 +166,16 @@ HWY_INLINE bool line_up(const Slice<T>& slice, bool may_give_up, KeyIndex<T>* le
       std::uint64_t word = marks[0];
       if constexpr (mark_bits<T> == 32) word |= static_cast<std::uint64_t>(marks[L]) << 32;
       const std::ptrdiff_t count = std::popcount(word);
-      // Several at once, wanted or not: how many there are is hard to foresee, and a wrong guess costs more.
-      for (std::ptrdiff_t at = length; word != 0; at += at_once * L) {
-        for (int i = 0; i < at_once; ++i, word &= word - 1) {
+      // Several at once, wanted or not, and also where there are none: how many there are is hard to foresee, and a
+      // wrong guess costs more.
+      std::ptrdiff_t at = length;
+      do {
+        for (int i = 0; i < at_once; ++i, at += L, word &= word - 1) {
           const std::ptrdiff_t vector = std::countr_zero(word | last);
-          queue[at + i * L] = scores[vector * distance];
-          numbers[at + i * L] = static_cast<KeyIndex<T>>(n + vector);
+          queue[at] = scores[vector * distance];
+          numbers[at] = static_cast<KeyIndex<T>>(n + vector);
         }
-      }
+      } while (word != 0);
       length += count * L;
     }
     if (may_give_up && length > long_queue * L) return false;
