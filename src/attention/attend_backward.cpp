@@ -199,8 +199,8 @@ class Caller {
       rows.reference[at] = reference_of(state_of_row, answer_.state_kind, w);
       if (linear) rows.multiplier[at] = rows.reference[at];
       if (is_empty(state_of_row, answer_.state_kind)) return;
-      const auto delta = static_cast<double>(strategy_.rows->product(
-          outs.row(place(out, row)), upstreams.row(place(dout, row)), static_cast<int>(p_.Dv)));
+      const auto delta = static_cast<double>(
+          strategy_.rows->product(outs.row(place(out, row)), upstreams.row(place(dout, row)), static_cast<int>(p_.Dv)));
       const T dH = number(dentropy);
       const double of_entropy = dH != T(0) ? static_cast<double>(dH) * static_cast<double>(number(entropy)) : 0;
       rows.added[at] = static_cast<T>(static_cast<double>(number(dlse)) - delta - of_entropy);

@@ -48,8 +48,10 @@ struct PackArgs {
 template <class T>
 struct GemmKernels {
   int panel;        // columns of a packed panel
-  int block_rows;   // rows of a that stay in the second-level cache with block_depth
-  int block_depth;  // depth of a panel that stays in the first-level cache
+  int tile_rows;    // rows of a that are multiplied at once
+  int block_rows;   // rows of a that are multiplied with one panel after the other, at most,
+  int block_depth;  // their depth, at most,
+  int block_size;   // and their elements, at most, for them to stay in the second-level cache
   void (*multiply)(const GemmArgs<T>&);
   void (*pack)(const PackArgs<T>&);
   void (*transpose)(const TransposeArgs<T>&);

@@ -18,7 +18,7 @@ namespace {
 
 // Rows and columns of one task, at most.
 constexpr std::int64_t strip_columns = 2048;
-constexpr std::int64_t few_rows_columns = 256;
+constexpr std::int64_t few_rows_elements = 256 * 256;
 constexpr std::int64_t strip_rows = 2048;
 // Below so many multiply-adds a second thread costs more than it brings.
 constexpr double worth_a_thread = 2e6;
@@ -84,6 +84,19 @@ std::int64_t padded(std::int64_t columns, const kernels::GemmKernels<T>& kernels
   return divide_up(columns, kernels.panel) * kernels.panel;
 }
 
+// The blocks of a that are multiplied: of equal depth, as few as there may be.
+struct Blocks {
+  template <class T>
+  Blocks(std::int64_t K, const kernels::GemmKernels<T>& kernels) {
+    constexpr std::int64_t unit = 16;
+    const std::int64_t count = std::max<std::int64_t>(divide_up(K, kernels.block_depth), 1);
+    depth = std::max(divide_up(divide_up(K, count), unit) * unit, unit);
+    rows =
+        std::min<std::int64_t>(kernels.block_size / depth / kernels.tile_rows * kernels.tile_rows, kernels.block_rows);
+  }
+  std::int64_t depth, rows;
+};
+
 template <class T>
 void pack_block(const View& b, std::int64_t row, std::int64_t depth, std::int64_t column, std::int64_t columns,
                 const kernels::GemmKernels<T>& kernels, T* target) {
@@ -124,9 +137,10 @@ template <class T>
 void multiply_region(const View& a, const Second<T>& b, const MutableView& c, const Extents& e, const Region& region,
                      bool accumulate, const T* bias, const kernels::GemmKernels<T>& kernels) {
   const auto bytes = [](std::int64_t count) { return sizeof(T) * static_cast<std::size_t>(count); };
-  T* block = static_cast<T*>(packed_rows().get(bytes(std::int64_t{kernels.block_rows} * kernels.block_depth)));
-  for (std::int64_t k = 0; k < e.K; k += kernels.block_depth) {
-    const std::int64_t depth = std::min<std::int64_t>(kernels.block_depth, e.K - k);
+  const Blocks blocks(e.K, kernels);
+  T* block = static_cast<T*>(packed_rows().get(bytes(kernels.block_size)));
+  for (std::int64_t k = 0; k < e.K; k += blocks.depth) {
+    const std::int64_t depth = std::min(blocks.depth, e.K - k);
     const T* strip;
     if (b.matrix) {
       T* to = static_cast<T*>(packed_columns().get(bytes(padded(region.columns, kernels) * depth)));
@@ -135,8 +149,8 @@ void multiply_region(const View& a, const Second<T>& b, const MutableView& c, co
     } else {
       strip = b.panels + k * padded(e.N, kernels) + region.column * depth;
     }
-    for (std::int64_t i = 0; i < region.rows; i += kernels.block_rows) {
-      const std::int64_t rows = std::min<std::int64_t>(kernels.block_rows, region.rows - i);
+    for (std::int64_t i = 0; i < region.rows; i += blocks.rows) {
+      const std::int64_t rows = std::min(blocks.rows, region.rows - i);
       copy_rows(a, region.row + i, rows, k, depth, kernels, block);
       T* to = c.as<T>() + (region.row + i) * c.stride(0) + region.column;
       const bool is_first = k == 0 && !accumulate;
@@ -168,7 +182,8 @@ void multiply(const View& a, const Second<T>& b, const MutableView& c, const Ext
   // Strips for several threads are narrower, so that all are busy to the end; for few rows, because what is packed is
   // used once and should not leave the second-level cache.
   std::int64_t width = threads > 1 ? std::min(strip_columns, divide_up(e.N, 4 * threads)) : strip_columns;
-  if (b.matrix && e.M <= kernels.block_rows) width = std::min(width, few_rows_columns);
+  const Blocks blocks(e.K, kernels);
+  if (b.matrix && e.M <= blocks.rows) width = std::min(width, few_rows_elements / blocks.depth);
   width = padded(width, kernels);
   const std::int64_t across = divide_up(e.N, width), down = divide_up(e.M, strip_rows);
   parallel_for(across * down, threads, [&](std::int64_t task) {
@@ -199,8 +214,9 @@ PackedMatrix::PackedMatrix(View b) : isa_(current_isa()) {
   const auto fill = [&]<class T>(T) {
     const auto& kernels = kernels::gemm_kernels<T>(isa_);
     panels_ = Tensor(Shape{rows_, padded(columns_, kernels)}, b.dtype());
-    for (std::int64_t k = 0; k < rows_; k += kernels.block_depth) {
-      const std::int64_t depth = std::min<std::int64_t>(kernels.block_depth, rows_ - k);
+    const std::int64_t step = Blocks(rows_, kernels).depth;
+    for (std::int64_t k = 0; k < rows_; k += step) {
+      const std::int64_t depth = std::min(step, rows_ - k);
       pack_block(b, k, depth, 0, columns_, kernels, panels_.values<T>().data() + k * padded(columns_, kernels));
     }
   };

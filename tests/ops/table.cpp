@@ -47,7 +47,8 @@ const std::vector<OpRow>& op_table() {
        .call = [](const Inputs& x) { return linear(x[0], x[1]); },
        .shapes = {{5}, {3, 5}},
        .empty = {{{0}, {3, 0}}},
-       .large = {{300, 65}, {130, 65}}},
+       .large = {{300, 65}, {130, 65}},
+       .roundings = 12},  // 300 products in one sum
       // Inputs of gru are small enough that its gates are not all open or shut.
       {.op = "gru",
        .variant = "all and last states",
