@@ -1,6 +1,7 @@
 // attention/form_rows.h: what scores do to single rows of queries or keys before they are compared.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -26,13 +27,16 @@ template <class T>
 void normalize_row(const T* row, std::int64_t count, T* to) {
   const auto& kernels = kernels::row_kernels<T>();
   const int n = static_cast<int>(count);
-  const T square = kernels.centred(row, nullptr, nullptr, T(1), n, to);
+  const T square = kernels.product(row, row, n);
   constexpr T tiny = std::numeric_limits<T>::min() / std::numeric_limits<T>::epsilon();
   if (square > tiny && square <= std::numeric_limits<T>::max()) {
     return kernels.scale(row, n, T(1) / std::sqrt(square), to);
   }
   const T largest = kernels.largest(row, count);
-  if (largest == T(0) && square == T(0)) return;
+  if (largest == T(0) && square == T(0)) {
+    std::fill_n(to, n, T(0));
+    return;
+  }
   long double sum = 0;
   for (int i = 0; i < n; ++i) sum += static_cast<long double>(row[i]) * static_cast<long double>(row[i]);
   const long double length = std::sqrt(sum);

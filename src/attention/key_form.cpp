@@ -16,6 +16,9 @@ namespace {
 // About as many keys the centre is the mean of, evenly spread: it need not be exact, only near.
 constexpr std::int64_t centre_keys = 32;
 
+// So many of them are asked for before they are needed.
+constexpr std::int64_t keys_ahead = 4;
+
 template <class T>
 class KeyFormer {
  public:
@@ -82,24 +85,35 @@ class KeyFormer {
     std::int64_t skipped = 0;  // of the keys until the next one
     for (const KeyRange& run : runs(b, h)) {
       std::int64_t j = run.first + skipped;
-      for (; j < run.last; j += step) each(j, reader.row(row_at(b, h, j)));
+      for (; j < run.last; j += step) {
+        // Where keys are passed over, the processor does not look ahead by itself.
+        if (step > 1 && j + keys_ahead * step < run.last) ask_for_key(b, h, j + keys_ahead * step);
+        each(j, reader.row(row_at(b, h, j)));
+      }
       skipped = j - run.last;
     }
   }
 
+  void ask_for_key(std::int64_t b, std::int64_t h, std::int64_t j) const {
+    constexpr std::int64_t line = 64;
+    const auto size = static_cast<std::int64_t>(size_of(k_.dtype()));
+    const auto* row = static_cast<const std::byte*>(k_.data()) + row_at(b, h, j) * size;
+    for (std::int64_t at = 0; at < k_.extent(3) * size && k_.stride(3) == 1; at += line) __builtin_prefetch(row + at);
+  }
+
   // The mean of finite keys; keys that are not finite must not reach those that do not see them.
   void find_centre(std::int64_t b, std::int64_t h) {
-    const auto D = static_cast<std::size_t>(k_.extent(3));
-    std::vector<double> sum(D, 0.0);
+    const auto D = static_cast<int>(k_.extent(3));
+    const auto& kernels = kernels::row_kernels<T>();
+    T* to = to_.centres.view().template as<T>() + centre_at(b, h);  // minus the sum, until all are in it
     std::int64_t visible = 0, count = 0;
     for (const KeyRange& run : runs(b, h)) visible += run.last - run.first;
     for_each_key(b, h, std::max<std::int64_t>(1, visible / centre_keys), [&](std::int64_t, const T* row) {
-      if (!kernels::row_kernels<T>().finite(row, k_.extent(3))) return;
-      for (std::size_t c = 0; c < D; ++c) sum[c] += static_cast<double>(row[c]);
+      if (!kernels.finite(row, D)) return;
+      kernels.centred(row, to, nullptr, T(-1), D, to);
       ++count;
     });
-    T* to = to_.centres.view().template as<T>() + centre_at(b, h);
-    for (std::size_t c = 0; c < D && count > 0; ++c) to[c] = static_cast<T>(sum[c] / static_cast<double>(count));
+    if (count > 0) kernels.scale(to, D, T(-1) / static_cast<T>(count), to);
   }
 
   void centre(std::int64_t b, std::int64_t h) {

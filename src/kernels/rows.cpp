@@ -160,8 +160,7 @@ T centred(const T* source, const T* centre, const T* factors, T factor, int coun
   auto even = hn::Zero(d), odd = hn::Zero(d);
   int i = 0;
   const auto step = [&](Vec<T>& sum) {
-    auto x = hn::LoadU(d, source + i);
-    if (centre != nullptr) x = hn::Sub(x, hn::LoadU(d, centre + i));
+    auto x = hn::Sub(hn::LoadU(d, source + i), hn::LoadU(d, centre + i));
     if (factors != nullptr) x = hn::Mul(x, hn::LoadU(d, factors + i));
     sum = hn::MulAdd(x, x, sum);
     hn::StoreU(hn::Mul(x, of_all), d, target + i);
@@ -174,8 +173,7 @@ T centred(const T* source, const T* centre, const T* factors, T factor, int coun
   if (i + L <= count) step(even);
   T rest = 0;
   for (; i < count; ++i) {
-    T x = source[i];
-    if (centre != nullptr) x -= centre[i];
+    T x = source[i] - centre[i];
     if (factors != nullptr) x *= factors[i];
     rest += x * x;
     target[i] = x * factor;

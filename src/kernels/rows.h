@@ -27,8 +27,8 @@ struct RowKernels {
                        std::uint32_t* words);
   // target[i] = source[i] * factor
   void (*scale)(const T* source, int count, T factor, T* target);
-  // target[i] = x * factor, x = (source[i] - centre[i]) * factors[i], where centre or factors may be null (0, 1);
-  // returns the sum of x^2.
+  // target[i] = x * factor, x = (source[i] - centre[i]) * factors[i], where factors may be null (1); returns the sum of
+  // x^2. The target may be the source or the centre.
   T (*centred)(const T* source, const T* centre, const T* factors, T factor, int count, T* target);
   // The sum of a[i] * b[i].
   T (*product)(const T* a, const T* b, int count);
