@@ -26,8 +26,10 @@ class Measured:
             peer = row.get("versus")
             self.avx2 |= row.get("isa") == "avx2"
             key = (peer, None if peer else row["bench"], row["case"], json.dumps(row["shape"], sort_keys=True))
+            if "ns_per_unit" in row:  # as if the peak of its run were 100 GFLOP/s
+                row["unit"] = row["ns_per_unit"] * row["peak_gflops"] / 100
             best = self.best.setdefault(key, dict(row))
-            for name in ("ms", "peer_ms", "qkv_ms", "ns_per_unit"):
+            for name in ("ms", "peer_ms", "qkv_ms", "unit"):
                 if name in row:
                     best[name] = min(best[name], row[name])
             for name in ("share_of_peak", "share_of_bandwidth"):
@@ -71,10 +73,8 @@ class Bars:
         self.bar(text(bench, case, shape) + f", speed over {other}", seen, bar)
 
     def unit(self, bench, bar, **shape):
-        """Nanoseconds a unit of the additive score, as if the peak were 100 GFLOP/s."""
         row = self.measured.find(None, bench, "additive", shape)
-        seen = row and row["ns_per_unit"] * row["peak_gflops"] / 100
-        self.bar(text(bench, "additive", shape) + ", ns a unit", seen, bar, at_most=True)
+        self.bar(text(bench, "additive", shape) + ", ns a unit", row and row["unit"], bar, at_most=True)
 
     def versus(self, peer, case, bar, **shape):
         row = self.measured.find(peer, None, case, shape)
@@ -175,6 +175,15 @@ def onnxruntime(bars):
         bars.versus("onnxruntime", "decode", 2, D=D)
 
 
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file if line.strip()]
+    for row in rows:
+        if not isinstance(row, dict) or not {"case", "shape"} <= row.keys() or not {"bench", "versus"} & row.keys():
+            raise ValueError(f"no line of qkv bench --json or bench/versus.py --json: {json.dumps(row)[:80]}")
+    return rows
+
+
 def main():
     short = "--short" in sys.argv
     paths = [word for word in sys.argv[1:] if word != "--short"]
@@ -184,8 +193,7 @@ def main():
     rows = []
     for path in paths:
         try:
-            with open(path, encoding="utf-8") as file:
-                rows += [json.loads(line) for line in file if line.strip()]
+            rows += read(path)
         except (OSError, ValueError) as error:
             print(f"bars: {path}: {error}", file=sys.stderr)
             return 1
