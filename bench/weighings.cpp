@@ -27,8 +27,9 @@ const Entry entries[] = {{"softmax", softmax()}, {"normalize", normalize()}, {"r
 Case weigh_case(const Entry& entry, std::int64_t T, std::int64_t D, int threads) {
   const auto problem = square_problem(heads_for(T), T, D, threads);
   problem->options.weigh = entry.weigh;
-  // Eighths, whose products float32 adds up exactly: which scores are the best does not hang on rounding. Normalize
-  // divides by a sum that must not be near 0.
+  // Eighths, whose products float32 adds up exactly, and a scale that is a power of 2: which scores are the best does
+  // not hang on rounding. Normalize divides by a sum that must not be near 0.
+  problem->options.scale = 0.125;
   for (Tensor* tensor : {&problem->q, &problem->k}) {
     for (float& x : tensor->values<float>()) {
       x = std::round(x * 8) / 8;

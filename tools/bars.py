@@ -181,6 +181,8 @@ def read(path):
     for row in rows:
         if not isinstance(row, dict) or not {"case", "shape"} <= row.keys() or not {"bench", "versus"} & row.keys():
             raise ValueError(f"no line of qkv bench --json or bench/versus.py --json: {json.dumps(row)[:80]}")
+        if "error" in row:
+            raise ValueError(f"{row['case']} {row['shape']}: {row['error']}")
     return rows
 
 
