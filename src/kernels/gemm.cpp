@@ -106,10 +106,7 @@ void multiply(const GemmArgs<T>& args) {
     int r = 0;
     for (; r + tile_rows <= args.rows; r += tile_rows) panel_rows<tile_rows>(args, r, panel, times_ahead, column);
     if constexpr (tile_rows > 4) {
-      if (r + 4 <= args.rows) {
-        panel_rows<4>(args, r, panel, times_ahead, column);
-        r += 4;
-      }
+      for (; r + 4 <= args.rows; r += 4) panel_rows<4>(args, r, panel, times_ahead, column);
     }
     if (r + 2 <= args.rows) {
       panel_rows<2>(args, r, panel, times_ahead, column);

@@ -19,14 +19,14 @@ HWY_BEFORE_NAMESPACE();
 namespace qkv::kernels::HWY_NAMESPACE {
 namespace {
 
-// Queries times keys of a block, whose weights and slopes stay in the second-level cache. AVX-512: as in
-// PERFORMANCE.md. Zen 3, share of peak at T = 512 and 1024, D = 64: 83 and 83 % with 8 panels by 192 keys; 6 by 192 had
-// 81 and 84, 8 by 128 81 and 83, 6 by 128 81 and 82. `qkv bench backward` measures again.
+// Queries times keys of a block, whose weights and slopes stay in the second-level cache. Zen 3, share of peak at T =
+// 512 and 1024, D = 64: 83 and 83 % with 8 panels by 192 keys; 6 by 192 had 81 and 84, 8 by 128 81 and 83, 6 by 128 81
+// and 82. `qkv bench backward` measures again.
 #if HWY_TARGET == HWY_AVX3
 inline constexpr int gradient_panels = 4;
-inline constexpr int gradient_keys = 128;
-inline constexpr int gather_keys = 8;
-inline constexpr int gather_vectors = 1;
+inline constexpr int gradient_keys = 192;
+inline constexpr int gather_keys = 12;
+inline constexpr int gather_vectors = 2;
 #elif HWY_TARGET == HWY_AVX2
 inline constexpr int gradient_panels = 8;
 inline constexpr int gradient_keys = 192;

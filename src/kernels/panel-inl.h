@@ -11,15 +11,19 @@
 HWY_BEFORE_NAMESPACE();
 namespace qkv::kernels::HWY_NAMESPACE {
 
-// The shapes of tiles, per instruction set: with 32 registers a tall tile one vector wide is best, with 16 registers
-// one of 6 keys by 2 vectors (Zen 3, share of peak of the score alone at D = 64 and 128: 96 and 98 %; 4 by 3 had 93 and
-// 96).
+// The shapes of tiles, per instruction set.
+//
+// AVX-512: a tile two vectors wide loads each key once for both. Processors with two multiply-adds of whole vectors a
+// cycle (Intel, Zen 5) load two vectors a cycle, too, so that one vector is not enough: share of peak of the score
+// alone on Emerald Rapids, D = 64: 95 % with 12 keys by 2 vectors, 91 with 8 by 2, 83 with 8 by 1. (Zen 4, with half as
+// many multiply-adds, has the same speed with one vector and with two, within 2 points; PERFORMANCE.md.) AVX2, with 16
+// registers: 6 keys by 2 vectors (Zen 3, the same: 96 %; 4 by 3 had 93).
 #if HWY_TARGET == HWY_AVX3
-inline constexpr int max_vectors = 1;
-inline constexpr int block_keys = 256;
-inline constexpr int pool_rows = 4;
+inline constexpr int max_vectors = 2;
+inline constexpr int block_keys = 192;
+inline constexpr int pool_rows = 8;
 template <int vectors>
-inline constexpr int score_keys = 8;
+inline constexpr int score_keys = 12;
 #elif HWY_TARGET == HWY_AVX2
 inline constexpr int max_vectors = 2;
 inline constexpr int block_keys = 192;

@@ -172,10 +172,13 @@ void weigh_panel(const WeighArgs<T>& args) {
   }
   const auto weigh_keys = [&]<int some>(T* at) {
     Vec<T> x[some * vectors], logarithm[some * vectors];
-    for (int i = 0; i < some * vectors; ++i) {
-      x[i] = logarithm[i] = bounded_for_exp2(d, hn::Sub(hn::Load(d, at + i * L), reference[i % vectors]));
+    for (int i = 0; i < some * vectors; ++i) x[i] = hn::Sub(hn::Load(d, at + i * L), reference[i % vectors]);
+    if constexpr (with_entropy) {
+      for (int i = 0; i < some * vectors; ++i) x[i] = logarithm[i] = bounded_for_exp2(d, x[i]);
+      exp2_of_bounded(d, x);
+    } else {
+      exp2(d, x);
     }
-    exp2_of_bounded(d, x);
     for (int i = 0; i < some * vectors; ++i) hn::Store(x[i], d, at + i * L);
     if constexpr (with_entropy) {
       for (int i = 0; i < some * vectors; ++i) logarithm[i] = hn::Mul(logarithm[i], x[i]);

@@ -23,6 +23,14 @@ HWY_INLINE void accumulate(const T* HWY_RESTRICT a, std::ptrdiff_t a_row, std::p
                            const T* HWY_RESTRICT b, std::ptrdiff_t b_step, int depth, Vec<T> (&sum)[rows][vectors]) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
+  // Rows of four share a pointer. With one for all of many rows, g++ keeps their distances in registers, more than
+  // there are. What the pointers have in common must be hidden for that.
+  constexpr int shared = 4;
+  const T* base[(rows + shared - 1) / shared];
+  for (int r = 0; r < rows; r += shared) {
+    base[r / shared] = a + r * a_row;
+    if (rows > 6 && !__builtin_constant_p(a_row)) asm("" : "+r"(base[r / shared]));
+  }
 #if HWY_TARGET == HWY_SCALAR  // small code; nobody is in a hurry without vectors
 #pragma GCC unroll 1
 #else
@@ -36,10 +44,10 @@ HWY_INLINE void accumulate(const T* HWY_RESTRICT a, std::ptrdiff_t a_row, std::p
     Vec<T> column[vectors];
     for (int j = 0; j < vectors; ++j) column[j] = hn::LoadU(d, b + j * L);
     for (int r = 0; r < rows; ++r) {
-      const Vec<T> value = hn::Set(d, a[r * a_row]);
+      const Vec<T> value = hn::Set(d, base[r / shared][r % shared * a_row]);
       for (int j = 0; j < vectors; ++j) sum[r][j] = hn::MulAdd(value, column[j], sum[r][j]);
     }
-    a += a_step;
+    for (auto& rows_of_four : base) rows_of_four += a_step;
     b += b_step;
   }
 }

@@ -66,12 +66,16 @@ struct Exp2Constants;
 template <>
 struct Exp2Constants<float> {
   static constexpr int fraction_bits = 23;
-  static constexpr float lowest = -126;  // its exponent, with the bias of `shift`, is the one that stands for 0
+  static constexpr float lowest = -126;    // its exponent, with the bias of `shift`, is the one that stands for 0
+  static constexpr float least = -125.5f;  // below, 2^x is taken for 0
   // 1.5 * 2^23: a sum with it has no fraction; and the exponent's bias, less 1 to be even, as ties go to even.
   static constexpr float shift = 12582912.0f + 126;
   // 2^f on [-1/2, 1/2], minimax for the relative error (9e-8), the constant term being 1.
   static constexpr float polynomial[] = {1.3264719e-3f, 9.671513e-3f, 5.550734e-2f, 2.4022242e-1f, 6.93147e-1f};
-  // (2^f - 1) / f on the same interval, minimax for the relative error (2.2e-8).
+  // The same on [0, 1] (8.2e-8).
+  static constexpr float above_floor[] = {1.86712982e-3f, 9.01708007e-3f, 5.57998903e-2f, 2.40164384e-1f,
+                                          6.93151355e-1f};
+  // (2^f - 1) / f on [-1/2, 1/2], minimax for the relative error (2.2e-8).
   static constexpr float difference[] = {1.5403513e-4f, 1.3390736e-3f, 9.618238e-3f,
                                          5.5503573e-2f, 2.402265e-1f,  6.931472e-1f};
 };
@@ -124,6 +128,31 @@ HWY_INLINE void exp2_of_bounded(D d, V (&x)[count]) {
     x[i] = hn::Mul(p[i], hn::BitCast(d, hn::ShiftLeft<Constants::fraction_bits>(hn::BitCast(bits, power[i]))));
   }
 }
+#if HWY_TARGET == HWY_AVX3
+// AVX-512 has the fraction above the next lower integer, and the product with the power of that integer, in an
+// instruction each: 10 instructions a vector with the difference before and the sum after, instead of 14. f is in
+// [0, 1), and the polynomial minimax there. Bounds are no matter, but small numbers are made 0, as above.
+template <int count>
+HWY_INLINE void exp2_of_bounded(Tag<float> d, Vec<float> (&x)[count]) {
+  using Constants = Exp2Constants<float>;
+  constexpr int down = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
+  Vec<float> f[count], p[count];
+  for (int i = 0; i < count; ++i) f[i] = Vec<float>{_mm512_reduce_ps(x[i].raw, down)};
+  for (int i = 0; i < count; ++i) p[i] = hn::Set(d, Constants::above_floor[0]);
+  for (std::size_t term = 1; term < std::size(Constants::above_floor); ++term) {
+    for (int i = 0; i < count; ++i) p[i] = hn::MulAdd(p[i], f[i], hn::Set(d, Constants::above_floor[term]));
+  }
+  for (int i = 0; i < count; ++i) p[i] = hn::MulAdd(p[i], f[i], hn::Set(d, 1.0f));
+  for (int i = 0; i < count; ++i) {
+    const auto counts = _mm512_cmp_ps_mask(x[i].raw, _mm512_set1_ps(Constants::least), _CMP_NLT_UQ);  // NaN, too
+    x[i] = Vec<float>{_mm512_maskz_scalef_ps(counts, p[i].raw, x[i].raw)};
+  }
+}
+template <int count>
+HWY_INLINE void exp2(Tag<float> d, Vec<float> (&x)[count]) {
+  exp2_of_bounded(d, x);
+}
+#endif
 template <int count, class D, class V = hn::Vec<D>>
 HWY_INLINE void exp2(D d, V (&x)[count]) {
   for (int i = 0; i < count; ++i) x[i] = bounded_for_exp2(d, x[i]);
