@@ -60,9 +60,11 @@ void weigh(const RecallArgs<T>& args) {
     const auto start = [&](int v) { return hn::Neg(hn::Load(d, args.per_row + v * L)); };
     for_each_score_tile<vectors, false>(args.first, args.last, [&]<int keys>(int j) {
       product_tile<keys, vectors>(args, j, start, [&](Vec<T>(&sum)[keys][vectors], int at) {
+        T* weights = args.weights + at;
+#pragma GCC unroll 16
         for (int r = 0; r < keys; ++r) {
-          exp2(d, sum[r]);
-          for (int v = 0; v < vectors; ++v) hn::Store(sum[r][v], d, args.weights + at + (r * vectors + v) * L);
+          exp2<Reach::weights>(d, sum[r]);
+          for (int v = 0; v < vectors; ++v) hn::Store(sum[r][v], d, weights + (r * vectors + v) * L);
         }
       });
     });
@@ -78,10 +80,15 @@ void chain(const RecallArgs<T>& args) {
     const auto start = [&](int v) { return hn::Load(d, args.per_row + v * L); };
     for_each_score_tile<vectors, false>(args.first, args.last, [&]<int keys>(int j) {
       product_tile<keys, vectors>(args, j, start, [&](Vec<T>(&sum)[keys][vectors], int at) {
-        for (int i = 0; i < keys * vectors; ++i) {
-          const auto weight = hn::Load(d, args.weights + at + i * L);
-          const auto slope = hn::Mul(hn::Mul(weight, times), sum[i / vectors][i % vectors]);
-          hn::Store(hn::IfThenZeroElse(hn::Eq(weight, hn::Zero(d)), slope), d, args.slopes + at + i * L);
+        const T* weights = args.weights + at;
+        T* slopes = args.slopes + at;
+#pragma GCC unroll 16  // all, so that the sums stay in registers
+        for (int r = 0; r < keys; ++r) {
+          for (int v = 0; v < vectors; ++v) {
+            const auto weight = hn::Load(d, weights + (r * vectors + v) * L);
+            const auto slope = hn::Mul(hn::Mul(weight, times), sum[r][v]);
+            hn::Store(hn::IfThenZeroElse(hn::Eq(weight, hn::Zero(d)), slope), d, slopes + (r * vectors + v) * L);
+          }
         }
       });
     });
@@ -106,7 +113,7 @@ void exponentials(const ChainArgs<T>& args) {
   const Tag<T> d;
   const T *weights = args.weights, *reference = args.reference;
   for_each_vector(args, args.weights, [=](int at, int row) {
-    return exp2(d, hn::Sub(hn::Load(d, weights + at), hn::Load(d, reference + row)));
+    return exp2<Reach::weights>(d, hn::Sub(hn::Load(d, weights + at), hn::Load(d, reference + row)));
   });
 }
 
@@ -155,8 +162,20 @@ HWY_INLINE void gather_tile(const GatherArgs<T>& args, int j, int column, std::p
   for (int p = 0; p < args.count; ++p) {
     const GatherPanel<T>& panel = args.panels[p];
     if (j + keys <= panel.first || j >= panel.last) continue;
-    accumulate(panel.weights + j * panel.lanes, panel.lanes, 1, panel.values + strip_offset, strip_width<T>, panel.rows,
-               sum);
+    const T *weights = panel.weights + j * panel.lanes, *values = panel.values + strip_offset;
+    if constexpr (keys == gather_keys && vectors == gather_vectors) {
+      constexpr int whole = max_vectors * L;  // a panel as most are: its distances are constants
+      if (panel.lanes == whole && panel.rows == whole) {
+        const bool more = p + 1 < args.count;
+        const char* next = reinterpret_cast<const char*>(more ? args.panels[p + 1].weights + j * whole
+                                                              : args.panels[0].weights + (j + keys) * whole);
+#pragma GCC unroll 1
+        for (int i = 0; i < keys * whole * static_cast<int>(sizeof(T)); i += 64) __builtin_prefetch(next + i);
+        accumulate(weights, whole, 1, values, strip_width<T>, whole, sum);
+        continue;
+      }
+    }
+    accumulate(weights, panel.lanes, 1, values, strip_width<T>, panel.rows, sum);
   }
   for (int r = 0; r < keys; ++r) {
     for (int v = 0; v < vectors; ++v) hn::Store(sum[r][v], d, sums + r * args.sum_stride + v * L);

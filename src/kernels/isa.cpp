@@ -9,6 +9,7 @@
 #include <qkv/error.h>
 
 #include "base/message.h"
+#include "kernels/isa.h"
 
 namespace qkv {
 namespace {
@@ -59,6 +60,14 @@ void set_isa(Isa isa) {
         message("set_isa: this machine has no ", name_of(isa), "; its best is ", name_of(supported_isas().front())));
   }
   chosen().store(isa, std::memory_order_relaxed);
+}
+
+bool kernels::is_intel() {
+  static const bool answer = [] {
+    __builtin_cpu_init();
+    return __builtin_cpu_is("intel") != 0;
+  }();
+  return answer;
 }
 
 }  // namespace qkv

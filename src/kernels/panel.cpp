@@ -62,6 +62,7 @@ HWY_INLINE void score_tile(const ScoreArgs<T>& args, int j, T* signs, Vec<T> (&h
   }
   accumulate(static_cast<const T*>(args.keys) + j * args.key_stride, args.key_stride, 1, args.queries, vectors * L,
              args.depth, sum);
+#pragma GCC unroll 16  // all, so that the sums stay in registers
   for (int r = 0; r < keys; ++r) {
     for (int v = 0; v < vectors; ++v) {
       const int at = ((j + r) * vectors + v) * L;
@@ -162,11 +163,11 @@ void weigh_panel(const WeighArgs<T>& args) {
     reference[v] = hn::IfThenElse(hn::Eq(now, lowest), hn::Zero(d), now);
     hn::Store(now, d, args.max + v * L);
     const auto moved = hn::Sub(before, reference[v]);
-    hn::Store(exp2(d, moved), d, args.rescale + v * L);
+    hn::Store(exp2<Reach::weights>(d, moved), d, args.rescale + v * L);
     sum[v] = entropy[v] = hn::Zero(d);
     if constexpr (with_entropy) {
-      const auto moved_logarithms =
-          hn::MulAdd(hn::Load(d, args.sum + v * L), bounded_for_exp2(d, moved), hn::Load(d, args.entropy + v * L));
+      const auto moved_logarithms = hn::MulAdd(
+          hn::Load(d, args.sum + v * L), bounded_for_exp2<Reach::weights>(d, moved), hn::Load(d, args.entropy + v * L));
       hn::Store(hn::Mul(moved_logarithms, hn::Load(d, args.rescale + v * L)), d, args.entropy + v * L);
     }
   }
@@ -174,10 +175,10 @@ void weigh_panel(const WeighArgs<T>& args) {
     Vec<T> x[some * vectors], logarithm[some * vectors];
     for (int i = 0; i < some * vectors; ++i) x[i] = hn::Sub(hn::Load(d, at + i * L), reference[i % vectors]);
     if constexpr (with_entropy) {
-      for (int i = 0; i < some * vectors; ++i) x[i] = logarithm[i] = bounded_for_exp2(d, x[i]);
-      exp2_of_bounded(d, x);
+      for (int i = 0; i < some * vectors; ++i) x[i] = logarithm[i] = bounded_for_exp2<Reach::weights>(d, x[i]);
+      exp2_of_bounded<Reach::weights>(d, x);
     } else {
-      exp2(d, x);
+      exp2<Reach::weights>(d, x);
     }
     for (int i = 0; i < some * vectors; ++i) hn::Store(x[i], d, at + i * L);
     if constexpr (with_entropy) {

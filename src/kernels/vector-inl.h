@@ -66,10 +66,9 @@ struct Exp2Constants;
 template <>
 struct Exp2Constants<float> {
   static constexpr int fraction_bits = 23;
-  static constexpr float lowest = -126;    // its exponent, with the bias of `shift`, is the one that stands for 0
-  static constexpr float least = -125.5f;  // below, 2^x is taken for 0
-  // 1.5 * 2^23: a sum with it has no fraction; and the exponent's bias, less 1 to be even, as ties go to even.
-  static constexpr float shift = 12582912.0f + 126;
+  static constexpr int bias = 127;
+  static constexpr int lowest = -126, lowest_of_weights = -100;  // see Reach; even, as ties go to even
+  static constexpr float whole = 12582912.0f;                    // 1.5 * 2^23: a sum with it has no fraction
   // 2^f on [-1/2, 1/2], minimax for the relative error (9e-8), the constant term being 1.
   static constexpr float polynomial[] = {1.3264719e-3f, 9.671513e-3f, 5.550734e-2f, 2.4022242e-1f, 6.93147e-1f};
   // The same on [0, 1] (8.2e-8).
@@ -82,8 +81,9 @@ struct Exp2Constants<float> {
 template <>
 struct Exp2Constants<double> {
   static constexpr int fraction_bits = 52;
-  static constexpr double lowest = -1022;
-  static constexpr double shift = 6755399441055744.0 + 1022;
+  static constexpr int bias = 1023;
+  static constexpr int lowest = -1022, lowest_of_weights = lowest;
+  static constexpr double whole = 6755399441055744.0;
   // The Taylor series of 2^f: ln(2)^i / i!, whose first omitted term is below 5e-18 on [-1/2, 1/2].
   static constexpr double polynomial[] = {1.3691488853904129e-12, 2.5678435993488206e-11, 4.4455382718708116e-10,
                                           7.0549116208011234e-9,  1.0178086009239699e-7,  1.3215486790144309e-6,
@@ -93,75 +93,86 @@ struct Exp2Constants<double> {
   static constexpr auto& difference = polynomial;
 };
 
+// How far down 2^x is computed; what is smaller is exactly 0. All the way, or as far as matters for weights, of which
+// the largest is 1: products of smaller ones with values, and sums that begin with them, would be subnormal numbers,
+// with which Intel's processors need 100 times as long (ALiBi at T = 512 had 75 % of the speed it has).
+enum class Reach { all, weights };
+template <class T, Reach reach>
+inline constexpr int lowest_exponent =
+    reach == Reach::all ? Exp2Constants<T>::lowest : Exp2Constants<T>::lowest_of_weights;
+
 // 2^x for x < 127 (float), 1023 (double). Relative error: 1.7e-7 (float), 3e-16 (double); without fused multiply-add,
-// as in the baseline, see docs/numerics.md. Below 2^-125.5 (float), 2^-1021.5 (double) it is exactly 0, for -inf too;
-// 2^0 is exactly 1; NaN, of any payload, stays NaN.
+// as in the baseline, see docs/numerics.md. Below 2^-125.5 (float; weights: 2^-99.5), 2^-1021.5 (double) it is exactly
+// 0, for -inf too; 2^0 is exactly 1; NaN, of any payload, stays NaN.
 //
-// x = n + f with |f| <= 1/2. Adding `shift` leaves n plus the exponent's bias in the low bits of the sum; moved to the
-// exponent's place these are 2^(n-1), and 0 for the least n; the polynomial is twice 2^f. The product with the power of
-// two, rather than an integer addition to the exponent, keeps NaN and gives exact zeros.
+// x = n + f with |f| <= 1/2. Adding `shift` leaves n - lowest in the low bits of the sum; moved to the exponent's place
+// these are a power of two, and 0 for the lowest n; the polynomial has the factor that is missing. The product with the
+// power of two, rather than an integer addition to the exponent, keeps NaN and gives exact zeros.
+//
+// AVX-512 has the fraction above the next lower integer, and the product with the power of that integer, in an
+// instruction each: 10 instructions a vector with the difference before and the sum after, instead of 14. There f is in
+// [0, 1), x need not be bounded, and a comparison makes the zeros.
 //
 // Several vectors at once, step by step: the chain of dependent steps is long, and one vector after the other fills the
 // processor's scheduler with what waits. On Zen 3 additions and multiply-adds together are the limit (5 cycles a
 // vector), hence the rounding instruction in place of one of them.
 //
-// In two steps, for who needs x as it is between them: x no less than `lowest`, where 2^x is 0 and x is finite.
-template <class D, class V = hn::Vec<D>>
+// In two steps, for who needs x as it is between them: x no less than the lowest exponent, where 2^x is 0 and x is
+// finite.
+template <Reach reach = Reach::all, class D, class V = hn::Vec<D>>
 HWY_INLINE V bounded_for_exp2(D d, V x) {
-  return at_least(d, x, hn::Set(d, Exp2Constants<hn::TFromD<D>>::lowest));
+  using T = hn::TFromD<D>;
+  return at_least(d, x, hn::Set(d, T(lowest_exponent<T, reach>)));
 }
-template <int count, class D, class V = hn::Vec<D>>
+template <Reach reach = Reach::all, int count, class D, class V = hn::Vec<D>>
 HWY_INLINE void exp2_of_bounded(D d, V (&x)[count]) {
   using T = hn::TFromD<D>;
   using Constants = Exp2Constants<T>;
+  constexpr int lowest = lowest_exponent<T, reach>;
+  V f[count], p[count];
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (std::is_same_v<T, float>) {
+    for (int i = 0; i < count; ++i) {
+      f[i] = V{_mm512_reduce_ps(x[i].raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
+      p[i] = hn::Set(d, Constants::above_floor[0]);
+    }
+    for (std::size_t term = 1; term < std::size(Constants::above_floor); ++term) {
+      for (int i = 0; i < count; ++i) p[i] = hn::MulAdd(p[i], f[i], hn::Set(d, Constants::above_floor[term]));
+    }
+    for (int i = 0; i < count; ++i) p[i] = hn::MulAdd(p[i], f[i], hn::Set(d, 1.0f));
+    for (int i = 0; i < count; ++i) {
+      const auto counts = _mm512_cmp_ps_mask(x[i].raw, _mm512_set1_ps(lowest + 0.5f), _CMP_NLT_UQ);  // NaN, too
+      x[i] = V{_mm512_maskz_scalef_ps(counts, p[i].raw, x[i].raw)};
+    }
+    return;
+  }
+#endif
   const hn::RebindToUnsigned<D> bits;
-  V power[count], f[count], p[count];
-  for (int i = 0; i < count; ++i) power[i] = hn::Add(x[i], hn::Set(d, Constants::shift));
+  constexpr T shift = Constants::whole - T(lowest);
+  constexpr T factor = static_cast<T>(std::uint64_t{1} << (Constants::bias + lowest));
+  V power[count];
+  for (int i = 0; i < count; ++i) power[i] = hn::Add(x[i], hn::Set(d, shift));
   for (int i = 0; i < count; ++i) f[i] = hn::Round(x[i]);
   for (int i = 0; i < count; ++i) f[i] = hn::Sub(x[i], f[i]);
-  for (int i = 0; i < count; ++i) p[i] = hn::Set(d, 2 * Constants::polynomial[0]);
+  for (int i = 0; i < count; ++i) p[i] = hn::Set(d, factor * Constants::polynomial[0]);
   for (std::size_t term = 1; term < std::size(Constants::polynomial); ++term) {
-    for (int i = 0; i < count; ++i) p[i] = hn::MulAdd(p[i], f[i], hn::Set(d, 2 * Constants::polynomial[term]));
+    for (int i = 0; i < count; ++i) p[i] = hn::MulAdd(p[i], f[i], hn::Set(d, factor * Constants::polynomial[term]));
   }
-  for (int i = 0; i < count; ++i) p[i] = hn::MulAdd(p[i], f[i], hn::Set(d, T(2)));
+  for (int i = 0; i < count; ++i) p[i] = hn::MulAdd(p[i], f[i], hn::Set(d, factor));
   for (int i = 0; i < count; ++i) {
     x[i] = hn::Mul(p[i], hn::BitCast(d, hn::ShiftLeft<Constants::fraction_bits>(hn::BitCast(bits, power[i]))));
   }
 }
-#if HWY_TARGET == HWY_AVX3
-// AVX-512 has the fraction above the next lower integer, and the product with the power of that integer, in an
-// instruction each: 10 instructions a vector with the difference before and the sum after, instead of 14. f is in
-// [0, 1), and the polynomial minimax there. Bounds are no matter, but small numbers are made 0, as above.
-template <int count>
-HWY_INLINE void exp2_of_bounded(Tag<float> d, Vec<float> (&x)[count]) {
-  using Constants = Exp2Constants<float>;
-  constexpr int down = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
-  Vec<float> f[count], p[count];
-  for (int i = 0; i < count; ++i) f[i] = Vec<float>{_mm512_reduce_ps(x[i].raw, down)};
-  for (int i = 0; i < count; ++i) p[i] = hn::Set(d, Constants::above_floor[0]);
-  for (std::size_t term = 1; term < std::size(Constants::above_floor); ++term) {
-    for (int i = 0; i < count; ++i) p[i] = hn::MulAdd(p[i], f[i], hn::Set(d, Constants::above_floor[term]));
-  }
-  for (int i = 0; i < count; ++i) p[i] = hn::MulAdd(p[i], f[i], hn::Set(d, 1.0f));
-  for (int i = 0; i < count; ++i) {
-    const auto counts = _mm512_cmp_ps_mask(x[i].raw, _mm512_set1_ps(Constants::least), _CMP_NLT_UQ);  // NaN, too
-    x[i] = Vec<float>{_mm512_maskz_scalef_ps(counts, p[i].raw, x[i].raw)};
-  }
-}
-template <int count>
-HWY_INLINE void exp2(Tag<float> d, Vec<float> (&x)[count]) {
-  exp2_of_bounded(d, x);
-}
-#endif
-template <int count, class D, class V = hn::Vec<D>>
+template <Reach reach = Reach::all, int count, class D, class V = hn::Vec<D>>
 HWY_INLINE void exp2(D d, V (&x)[count]) {
-  for (int i = 0; i < count; ++i) x[i] = bounded_for_exp2(d, x[i]);
-  exp2_of_bounded(d, x);
+  constexpr bool needs_bounds = HWY_TARGET != HWY_AVX3 || !std::is_same_v<hn::TFromD<D>, float>;
+  for (int i = 0; i < count && needs_bounds; ++i) x[i] = bounded_for_exp2<reach>(d, x[i]);
+  exp2_of_bounded<reach>(d, x);
 }
-template <class D, class V = hn::Vec<D>>
+template <Reach reach = Reach::all, class D, class V = hn::Vec<D>>
 HWY_INLINE V exp2(D d, V x) {
   V one[1] = {x};
-  exp2<1>(d, one);
+  exp2<reach>(d, one);
   return one[0];
 }
 
@@ -256,7 +267,7 @@ HWY_INLINE void tanh(D d, V (&x)[count]) {
   for (int i = 0; i < count; ++i) f[i] = at_least(d, f[i], hn::Set(d, T(-100)));
   for (int i = 0; i < count; ++i) power[i] = hn::Round(f[i]);
   for (int i = 0; i < count; ++i) f[i] = hn::Sub(f[i], power[i]);
-  for (int i = 0; i < count; ++i) power[i] = hn::Add(power[i], hn::Set(d, Constants::shift + 1));
+  for (int i = 0; i < count; ++i) power[i] = hn::Add(power[i], hn::Set(d, Constants::whole + T(Constants::bias)));
   for (int i = 0; i < count; ++i) {
     power[i] = hn::BitCast(d, hn::ShiftLeft<Constants::fraction_bits>(hn::BitCast(bits, power[i])));
   }

@@ -15,10 +15,10 @@ namespace qkv::kernels::HWY_NAMESPACE {
 namespace {
 
 // x[i] = f(x[i]), count a multiple of 16.
-template <class T>
+template <Reach reach, class T>
 void exp2_all(T* x, std::size_t count) {
   const Tag<T> d;
-  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) hn::StoreU(exp2(d, hn::LoadU(d, x + i)), d, x + i);
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) hn::StoreU(exp2<reach>(d, hn::LoadU(d, x + i)), d, x + i);
 }
 template <class T>
 void tanh_all(T* x, std::size_t count) {
@@ -42,11 +42,13 @@ void tanh_by_fours(T* x, std::size_t count) {
 template <class T>
 struct Functions {
   void (*exp2)(T*, std::size_t);
+  void (*exp2_for_weights)(T*, std::size_t);
   void (*tanh)(T*, std::size_t);
   void (*tanh_by_fours)(T*, std::size_t);
 };
 template <class T>
-constexpr Functions<T> functions = {exp2_all<T>, tanh_all<T>, tanh_by_fours<T>};
+constexpr Functions<T> functions = {exp2_all<Reach::all, T>, exp2_all<Reach::weights, T>, tanh_all<T>,
+                                    tanh_by_fours<T>};
 
 }  // namespace
 }  // namespace qkv::kernels::HWY_NAMESPACE
@@ -155,6 +157,27 @@ TYPED_TEST(FunctionsOf, TanhOfFourVectorsIsThatOfOneAfterTheOther) {
     const auto fours = apply<TypeParam>(QKV_PICK(functions<TypeParam>.tanh_by_fours), x), ones = tanh_of(x);
     const std::size_t whole = x.size() / 64 * 64;
     for (std::size_t i = 0; i < whole; ++i) ASSERT_EQ(fours[i], ones[i]) << x[i];
+  });
+}
+
+TYPED_TEST(FunctionsOf, Exp2ForWeightsIsTheSameButEndsEarlier) {
+  test::on_every_isa([] {
+    using T = TypeParam;
+    const double least = sizeof(T) == sizeof(float) ? -99.5 : Stated<T>::least;
+    const auto exact = [](long double v) { return std::exp2(v); };
+    const Bound bound = current_isa() == Isa::baseline ? Stated<T>::exp2_baseline : Stated<T>::exp2;
+    const auto weights_of = [](const std::vector<T>& x) {
+      return apply<T>(QKV_PICK(functions<T>.exp2_for_weights), x);
+    };
+    const auto x = sample<T>(least, 1);
+    EXPECT_LE(share_of_bound(x, weights_of(x), bound, exact), 1);
+    const auto ends = static_cast<T>(least);
+    const T lowest = -std::numeric_limits<T>::infinity();
+    for (const T y : weights_of({std::nextafter(ends, lowest), ends - 1, ends * 2, ends * 1000, lowest})) {
+      ASSERT_TRUE(y == 0 && !std::signbit(y)) << y;
+    }
+    for (const T y : weights_of({T(0), -T(0)})) ASSERT_EQ(y, 1);
+    ASSERT_TRUE(std::isnan(weights_of({std::numeric_limits<T>::quiet_NaN()})[0]));
   });
 }
 
