@@ -162,20 +162,14 @@ HWY_INLINE void gather_tile(const GatherArgs<T>& args, int j, int column, std::p
   for (int p = 0; p < args.count; ++p) {
     const GatherPanel<T>& panel = args.panels[p];
     if (j + keys <= panel.first || j >= panel.last) continue;
-    const T *weights = panel.weights + j * panel.lanes, *values = panel.values + strip_offset;
-    if constexpr (keys == gather_keys && vectors == gather_vectors) {
-      constexpr int whole = max_vectors * L;  // a panel as most are: its distances are constants
-      if (panel.lanes == whole && panel.rows == whole) {
-        const bool more = p + 1 < args.count;
-        const char* next = reinterpret_cast<const char*>(more ? args.panels[p + 1].weights + j * whole
-                                                              : args.panels[0].weights + (j + keys) * whole);
-#pragma GCC unroll 1
-        for (int i = 0; i < keys * whole * static_cast<int>(sizeof(T)); i += 64) __builtin_prefetch(next + i);
-        accumulate(weights, whole, 1, values, strip_width<T>, whole, sum);
-        continue;
-      }
+    // What is multiplied next: weights come from the second-level cache, a tile's at once.
+    const T* next = p + 1 < args.count ? args.panels[p + 1].weights + j * panel.lanes
+                                       : args.panels[0].weights + (j + keys) * panel.lanes;
+    for (int r = 0; r < keys; ++r) {
+      for (int v = 0; v < max_vectors; ++v) __builtin_prefetch(next + (r * max_vectors + v) * L);
     }
-    accumulate(weights, panel.lanes, 1, values, strip_width<T>, panel.rows, sum);
+    accumulate(panel.weights + j * panel.lanes, panel.lanes, 1, panel.values + strip_offset, strip_width<T>, panel.rows,
+               sum);
   }
   for (int r = 0; r < keys; ++r) {
     for (int v = 0; v < vectors; ++v) hn::Store(sum[r][v], d, sums + r * args.sum_stride + v * L);
