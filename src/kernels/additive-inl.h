@@ -29,32 +29,48 @@ inline constexpr int additive_keys = 1;
 inline constexpr int direct_vectors = 2;
 #endif
 
-// a / b, to 3 units in the last place.
+// 1 / b and sum + a / b, the quotients to 3 units in the last place.
 //
 // Zen 3 divides 8 floats in 3 cycles, during which it has time for 4 multiply-adds; an estimated reciprocal with a step
 // of Newton's takes more of these than a division (0.087 ns a unit instead of 0.070). With AVX-512 it is the other way
 // round where division takes as long as 32 multiply-adds, as with Intel's.
 template <class V>
-HWY_INLINE V quotient(V a, V b) {
-#if HWY_TARGET == HWY_AVX3
-  if constexpr (std::is_same_v<hn::TFromV<V>, float>) {
+inline constexpr bool divides_by_estimate = HWY_TARGET == HWY_AVX3&& std::is_same_v<hn::TFromV<V>, float>;
+
+// 2 - b r for Newton's step from r, near 1 / b.
+template <class V>
+HWY_INLINE V newton_factor(V b, V r) {
+  return hn::NegMulAdd(b, r, hn::Set(hn::DFromV<V>(), 2));
+}
+template <class V>
+HWY_INLINE V reciprocal(V b) {
+  if constexpr (divides_by_estimate<V>) {
     const V r = hn::ApproximateReciprocal(b);
-    return hn::Mul(hn::Mul(a, r), hn::NegMulAdd(b, r, hn::Set(hn::DFromV<V>(), 2.0f)));
+    return hn::Mul(r, newton_factor(b, r));
+  } else {
+    return hn::Div(hn::Set(hn::DFromV<V>(), 1), b);
   }
-#endif
-  return hn::Div(a, b);
+}
+template <class V>
+HWY_INLINE V add_quotient(V sum, V a, V b) {
+  if constexpr (divides_by_estimate<V>) {
+    const V r = hn::ApproximateReciprocal(b);
+    return hn::MulAdd(hn::Mul(a, r), newton_factor(b, r), sum);
+  } else {
+    return hn::Add(sum, hn::Div(a, b));
+  }
 }
 
-// w1 / (1 + q1 k1) + w2 / (1 + q2 k2)
+// sum + w1 / (1 + q1 k1) + w2 / (1 + q2 k2)
 template <class V>
-HWY_INLINE V two_units(V w1, V w2, V q1, V q2, V k1, V k2) {
+HWY_INLINE V add_two_units(V sum, V w1, V w2, V q1, V q2, V k1, V k2) {
   const V one = hn::Set(hn::DFromV<V>(), 1);
   const V a = hn::MulAdd(k1, q1, one), b = hn::MulAdd(k2, q2, one);
-  return quotient(hn::MulAdd(w1, b, hn::Mul(w2, a)), hn::Mul(a, b));
+  return add_quotient(sum, hn::MulAdd(w1, b, hn::Mul(w2, a)), hn::Mul(a, b));
 }
 template <class V>
-HWY_INLINE V one_unit(V w, V q, V k) {
-  return quotient(w, hn::MulAdd(k, q, hn::Set(hn::DFromV<V>(), 1)));
+HWY_INLINE V add_one_unit(V sum, V w, V q, V k) {
+  return add_quotient(sum, w, hn::MulAdd(k, q, hn::Set(hn::DFromV<V>(), 1)));
 }
 
 template <class T>
@@ -76,7 +92,7 @@ void additive_of_panel(const ScoreArgs<T>& args) {
           const auto q1 = hn::Load(d, query + v * L), q2 = hn::Load(d, query + (vectors + v) * L);
           for (int r = 0; r < keys; ++r) {
             const T* k = key + r * key_stride + e;
-            sum[r][v] = hn::Add(sum[r][v], two_units(w1, w2, q1, q2, hn::Set(d, k[0]), hn::Set(d, k[1])));
+            sum[r][v] = add_two_units(sum[r][v], w1, w2, q1, q2, hn::Set(d, k[0]), hn::Set(d, k[1]));
           }
         }
       }
@@ -85,7 +101,7 @@ void additive_of_panel(const ScoreArgs<T>& args) {
         for (int v = 0; v < vectors; ++v) {
           const auto q = hn::Load(d, query + v * L);
           for (int r = 0; r < keys; ++r) {
-            sum[r][v] = hn::Add(sum[r][v], one_unit(w, q, hn::Set(d, key[r * key_stride + e])));
+            sum[r][v] = add_one_unit(sum[r][v], w, q, hn::Set(d, key[r * key_stride + e]));
           }
         }
       }
@@ -114,13 +130,13 @@ void additive_of_rows(const ScoreArgs<T>& args) {
           const auto k1 = load1(key + c), k2 = load2(key + c + L);
           for (int r = 0; r < rows; ++r) {
             const T* q = queries + r * stride + c;
-            sum[r] = hn::Add(sum[r], two_units(w1, w2, hn::Load(d, q), hn::Load(d, q + L), k1, k2));
+            sum[r] = add_two_units(sum[r], w1, w2, hn::Load(d, q), hn::Load(d, q + L), k1, k2);
           }
         },
         [&](int c, auto load) {
           const auto w = load(hidden + c), k = load(key + c);
           for (int r = 0; r < rows; ++r) {
-            sum[r] = hn::Add(sum[r], one_unit(w, hn::Load(d, queries + r * stride + c), k));
+            sum[r] = add_one_unit(sum[r], w, hn::Load(d, queries + r * stride + c), k);
           }
         });
     for (int r = 0; r < rows; ++r) scores[r] = offset - 2 * hn::GetLane(hn::SumOfLanes(d, sum[r]));

@@ -25,7 +25,7 @@ struct FromExponentials {
   template <class D, class V>
   static HWY_INLINE void values(D d, V (&q)[2], V (&k)[2], V (&value)[2]) {
     const V one = hn::Set(d, 1);
-    for (int i = 0; i < 2; ++i) value[i] = quotient(one, hn::MulAdd(q[i], k[i], one));
+    for (int i = 0; i < 2; ++i) value[i] = reciprocal(hn::MulAdd(q[i], k[i], one));
   }
   template <class V>
   static HWY_INLINE V derivative(V, V value_slope, V value) {  // slope r (1 - r)
