@@ -87,7 +87,7 @@ void chain(const RecallArgs<T>& args) {
           for (int v = 0; v < vectors; ++v) {
             const auto weight = hn::Load(d, weights + (r * vectors + v) * L);
             const auto slope = hn::Mul(hn::Mul(weight, times), sum[r][v]);
-            hn::Store(hn::IfThenZeroElse(hn::Eq(weight, hn::Zero(d)), slope), d, slopes + (r * vectors + v) * L);
+            hn::Store(hn::IfThenElseZero(hn::Ne(weight, hn::Zero(d)), slope), d, slopes + (r * vectors + v) * L);
           }
         }
       });
@@ -157,7 +157,10 @@ HWY_INLINE void gather_tile(const GatherArgs<T>& args, int j, int column, std::p
   T* sums = args.sums + j * args.sum_stride + column;
   Vec<T> sum[keys][vectors];
   for (int r = 0; r < keys; ++r) {
-    for (int v = 0; v < vectors; ++v) sum[r][v] = hn::Load(d, sums + r * args.sum_stride + v * L);
+    for (int v = 0; v < vectors; ++v) {
+      sum[r][v] = hn::Load(d, sums + r * args.sum_stride + v * L);
+      __builtin_prefetch(sums + (r + keys) * args.sum_stride + v * L, 1);
+    }
   }
   for (int p = 0; p < args.count; ++p) {
     const GatherPanel<T>& panel = args.panels[p];
