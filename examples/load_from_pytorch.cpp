@@ -45,7 +45,7 @@ int main(int count, char** arguments) try {
   const qkv::Variable tags = model(qkv::Tensor::of<std::int64_t>({3, 1, 4, 1, 5}, {1, 5}));
   for (std::int64_t t = 0; t < 5; ++t) {
     const float* row = tags.value().as<float>() + 3 * t;
-    std::printf("%7.4f %7.4f %7.4f\n", static_cast<double>(row[0]), static_cast<double>(row[1]),
+    std::printf("%6.3f %6.3f %6.3f\n", static_cast<double>(row[0]), static_cast<double>(row[1]),
                 static_cast<double>(row[2]));
   }
 } catch (const std::exception& error) {
@@ -54,8 +54,8 @@ int main(int count, char** arguments) try {
 }
 
 // Prints:
-//    0.5421  0.4953  0.4770
-//    0.8778  0.2416  0.7400
-//    0.7245  0.3285  0.4107
-//    0.9380  0.0542  0.6375
-//    0.6149  0.2390  0.0320
+//    0.542  0.495  0.477
+//    0.878  0.242  0.740
+//    0.725  0.329  0.411
+//    0.938  0.054  0.637
+//    0.615  0.239  0.032

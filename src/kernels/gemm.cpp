@@ -19,15 +19,16 @@ inline constexpr int vectors = 2;
 // Sums that are ready at once need not be fetched again: a depth of 512 in one piece has 1 to 2 points more than in two
 // with AVX2 (Zen 3), and squares of 2048 have 5 more with AVX-512 (Emerald Rapids), though a panel of it is more than
 // the first-level cache holds. 12 rows instead of 8 have 3 points less there.
-#if HWY_TARGET == HWY_AVX3
-inline constexpr int tile_rows = 8;
-#else
-inline constexpr int tile_rows = 6;
-#endif
+template <class T>
+inline constexpr int tile_rows = !hot<T>                  ? 4
+                                 : HWY_TARGET == HWY_AVX3 ? 8
+                                                          : 6;
 inline constexpr int block_depth = 512;
-inline constexpr int block_rows = 24 * tile_rows;
-inline constexpr int block_size = block_rows * 256;  // twice of it costs a point
-inline constexpr int cache_line = 64;                // bytes
+template <class T>
+inline constexpr int block_rows = 24 * tile_rows<T>;
+template <class T>
+inline constexpr int block_size = block_rows<T> * 256;  // twice of it costs a point
+inline constexpr int cache_line = 64;                   // bytes
 
 // The panel after this one, fetched into the second-level cache while this one is multiplied: panels come from the
 // third-level cache as a rule, and few rows do not make up for the wait. 5 points of the peak with 144 rows, 8 with 64.
@@ -80,7 +81,7 @@ HWY_INLINE void panel_rows(const GemmArgs<T>& args, int r, const T* panel, int t
   const int columns = args.columns - column;
   // A hint: behind the last panel it may point anywhere.
   const char* next = reinterpret_cast<const char*>(panel + args.panel_stride);
-  const Ahead ahead = {next + r / tile_rows * times_ahead * (Ahead::lines * cache_line), times_ahead};
+  const Ahead ahead = {next + r / tile_rows<T> * times_ahead * (Ahead::lines * cache_line), times_ahead};
   const bool is_whole = columns >= width;
   HWY_ALIGN T beside[static_cast<std::size_t>(rows * width)];
   if (!is_whole && added != nullptr) {
@@ -100,12 +101,13 @@ template <class T>
 void multiply(const GemmArgs<T>& args) {
   constexpr int width = vectors * lanes_of<T>;
   const int panel_lines = args.depth * width * static_cast<int>(sizeof(T)) / cache_line;
-  const int times_ahead = panel_lines * tile_rows / (args.rows * Ahead::lines) + 1;
+  const int times_ahead = panel_lines * tile_rows<T> / (args.rows * Ahead::lines) + 1;
   const T* panel = args.b;
   for (int column = 0; column < args.columns; column += width, panel += args.panel_stride) {
     int r = 0;
-    for (; r + tile_rows <= args.rows; r += tile_rows) panel_rows<tile_rows>(args, r, panel, times_ahead, column);
-    if constexpr (tile_rows > 4) {
+    for (; r + tile_rows<T> <= args.rows; r += tile_rows<T>)
+      panel_rows<tile_rows<T>>(args, r, panel, times_ahead, column);
+    if constexpr (4 < tile_rows<T>) {
       for (; r + 4 <= args.rows; r += 4) panel_rows<4>(args, r, panel, times_ahead, column);
     }
     if (r + 2 <= args.rows) {
@@ -214,8 +216,8 @@ void pack(const PackArgs<T>& args) {
 }
 
 template <class T>
-constexpr GemmKernels<T> gemm_table = {vectors* lanes_of<T>, tile_rows,   block_rows, block_depth,
-                                       block_size,           multiply<T>, pack<T>,    transpose<T>};
+constexpr GemmKernels<T> gemm_table = {vectors* lanes_of<T>, tile_rows<T>, block_rows<T>, block_depth,
+                                       block_size<T>,        multiply<T>,  pack<T>,       transpose<T>};
 
 }  // namespace
 }  // namespace qkv::kernels::HWY_NAMESPACE

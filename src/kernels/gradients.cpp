@@ -25,19 +25,18 @@ namespace {
 #if HWY_TARGET == HWY_AVX3
 inline constexpr int gradient_panels = 4;
 inline constexpr int gradient_keys = 192;
-inline constexpr int gather_keys = 12;
-inline constexpr int gather_vectors = 2;
 #elif HWY_TARGET == HWY_AVX2
 inline constexpr int gradient_panels = 8;
 inline constexpr int gradient_keys = 192;
-inline constexpr int gather_keys = 6;
-inline constexpr int gather_vectors = 2;
 #else
 inline constexpr int gradient_panels = 6;
 inline constexpr int gradient_keys = 128;
-inline constexpr int gather_keys = 2;
-inline constexpr int gather_vectors = 2;
 #endif
+
+// Tiles of gathered sums are as those of scores.
+inline constexpr int gather_vectors = max_vectors;
+template <class T>
+inline constexpr int gather_keys = score_keys<T, gather_vectors>;
 
 // A tile of products, that starts from start(v) and is handed to finish(sum, place in the block, v).
 template <int keys, int vectors, class T, class Start, class Finish>
@@ -58,7 +57,7 @@ void weigh(const RecallArgs<T>& args) {
   constexpr int L = lanes_of<T>;
   with_vectors<T>(args.lanes, [&]<int vectors>() {
     const auto start = [&](int v) { return hn::Neg(hn::Load(d, args.per_row + v * L)); };
-    for_each_score_tile<vectors, false>(args.first, args.last, [&]<int keys>(int j) {
+    for_each_score_tile<T, vectors, false>(args.first, args.last, [&]<int keys>(int j) {
       product_tile<keys, vectors>(args, j, start, [&](Vec<T>(&sum)[keys][vectors], int at) {
         T* weights = args.weights + at;
 #pragma GCC unroll 16
@@ -78,7 +77,7 @@ void chain(const RecallArgs<T>& args) {
   const auto times = hn::Set(d, args.factor);
   with_vectors<T>(args.lanes, [&]<int vectors>() {
     const auto start = [&](int v) { return hn::Load(d, args.per_row + v * L); };
-    for_each_score_tile<vectors, false>(args.first, args.last, [&]<int keys>(int j) {
+    for_each_score_tile<T, vectors, false>(args.first, args.last, [&]<int keys>(int j) {
       product_tile<keys, vectors>(args, j, start, [&](Vec<T>(&sum)[keys][vectors], int at) {
         const T* weights = args.weights + at;
         T* slopes = args.slopes + at;
@@ -182,10 +181,10 @@ HWY_INLINE void gather_tile(const GatherArgs<T>& args, int j, int column, std::p
 template <int vectors, class T>
 HWY_INLINE void gather_columns(const GatherArgs<T>& args, int column, std::ptrdiff_t strip_offset) {
   int j = 0;
-  for (; j + gather_keys <= args.keys; j += gather_keys) {
-    gather_tile<gather_keys, vectors>(args, j, column, strip_offset);
+  for (; j + gather_keys<T> <= args.keys; j += gather_keys<T>) {
+    gather_tile<gather_keys<T>, vectors>(args, j, column, strip_offset);
   }
-  if constexpr (gather_keys > 4) {
+  if constexpr (4 < gather_keys<T>) {
     for (; j + 4 <= args.keys; j += 4) gather_tile<4, vectors>(args, j, column, strip_offset);
   }
   for (; j < args.keys; ++j) gather_tile<1, vectors>(args, j, column, strip_offset);
@@ -248,7 +247,7 @@ void distance(const DistanceGradientArgs<T>& args) {
 template <class T>
 constexpr GradientKernels<T> gradient_table = {gradient_panels,
                                                gradient_keys,
-                                               gather_keys,
+                                               gather_keys<T>,
                                                weigh<T>,
                                                chain<T>,
                                                exponentials<T>,

@@ -18,25 +18,27 @@ namespace qkv::kernels::HWY_NAMESPACE {
 // alone on Emerald Rapids, D = 64: 95 % with 12 keys by 2 vectors, 91 with 8 by 2, 83 with 8 by 1. (Zen 4, with half as
 // many multiply-adds, has the same speed with one vector and with two, within 2 points; PERFORMANCE.md.) AVX2, with 16
 // registers: 6 keys by 2 vectors (Zen 3, the same: 96 %; 4 by 3 had 93).
+inline constexpr int max_vectors = 2;
+inline constexpr int block_keys = 192;
 #if HWY_TARGET == HWY_AVX3
-inline constexpr int max_vectors = 2;
-inline constexpr int block_keys = 192;
-inline constexpr int pool_rows = 8;
+inline constexpr int hot_rows = 8, small_tile = 4;
 template <int vectors>
-inline constexpr int score_keys = 12;
+inline constexpr int hot_keys = 12;
 #elif HWY_TARGET == HWY_AVX2
-inline constexpr int max_vectors = 2;
-inline constexpr int block_keys = 192;
-inline constexpr int pool_rows = 6;
+inline constexpr int hot_rows = 6, small_tile = 4;
 template <int vectors>
-inline constexpr int score_keys = vectors == 2 ? 6 : 8;
-#else  // not tuned, and small
-inline constexpr int max_vectors = 2;
-inline constexpr int block_keys = 192;
-inline constexpr int pool_rows = 2;
+inline constexpr int hot_keys = vectors == 2 ? 6 : 8;
+#else  // nobody is in a hurry without vectors
+inline constexpr int hot_rows = 2, small_tile = 2;
 template <int vectors>
-inline constexpr int score_keys = 2;
+inline constexpr int hot_keys = 2;
 #endif
+
+template <class T, int vectors>
+inline constexpr int score_keys = hot<T> ? hot_keys<vectors> : small_tile;
+template <class T>
+inline constexpr int pool_rows = hot<T> ? hot_rows : small_tile;
+
 inline constexpr int pool_vectors = 2;
 template <class T>
 inline constexpr int strip_width = pool_vectors* lanes_of<T>;
@@ -63,11 +65,11 @@ HWY_INLINE void score_some(int j, int count, const Tile& tile) {
 // Calls tile<keys>(j) until all of first <= j < last have been in one tile.
 //
 // A small tile waits for its own sums, so two halves are better than a whole and a small one. But a tile of every
-// height is much code: it is for float's scores; all else takes small ones. All but what is left over at the end goes
-// through one loop, where g++ keeps the sums in registers: it does not where the same tile stands behind a loop.
-template <int vectors, bool every_height, class Tile>
+// height is much code: it is for float's plain scores; all else takes small ones. All but what is left over at the end
+// goes through one loop, where g++ keeps the sums in registers: it does not where the same tile stands behind a loop.
+template <class T, int vectors, bool every_height, class Tile>
 HWY_INLINE void for_each_score_tile(int first, int last, const Tile& tile) {
-  constexpr int keys = score_keys<vectors>, at_least = every_height ? 2 * keys : keys;
+  constexpr int keys = score_keys<T, vectors>, at_least = every_height ? 2 * keys : keys;
   int j = first, left = last - first;
   for (; left >= at_least || left == keys; j += keys, left -= keys) tile.template operator()<keys>(j);
   if constexpr (every_height) {
@@ -78,6 +80,9 @@ HWY_INLINE void for_each_score_tile(int first, int last, const Tile& tile) {
       left -= taken;
     }
   } else {
+    if constexpr (keys > 8) {
+      for (; left >= 4; j += 4, left -= 4) tile.template operator()<4>(j);
+    }
     for (; left >= 2; j += 2, left -= 2) tile.template operator()<2>(j);
     if (left > 0) tile.template operator()<1>(j);
   }

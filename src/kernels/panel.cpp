@@ -91,10 +91,6 @@ HWY_NOINLINE void ask_for(Ahead& ahead) {
   }
 }
 
-// What more code is spent on.
-template <class T>
-inline constexpr bool hot = std::is_same_v<T, float>&& HWY_TARGET != HWY_SCALAR;
-
 template <int vectors, Then then, class T>
 void score_panel(const ScoreArgs<T>& args) {
   const Tag<T> d;
@@ -103,10 +99,10 @@ void score_panel(const ScoreArgs<T>& args) {
   for (int v = 0; v < vectors; ++v) {
     highest[v] = then == Then::nothing ? hn::Zero(d) : hn::Load(d, args.row_max + v * L);
   }
-  constexpr bool every_height = hot<T> && (then == Then::nothing || then == Then::raise_max);
-  HWY_ALIGN T signs[then == Then::exclude ? score_keys<vectors> * vectors * L : 1];
+  constexpr bool every_height = hot<T> && then == Then::raise_max;
+  HWY_ALIGN T signs[then == Then::exclude ? score_keys<T, vectors> * vectors * L : 1];
   Ahead* ahead = args.ahead;
-  for_each_score_tile<vectors, every_height>(args.first, args.last, [&]<int keys>(int j) {
+  for_each_score_tile<T, vectors, every_height>(args.first, args.last, [&]<int keys>(int j) {
     if (ahead != nullptr) ask_for(*ahead);
     score_tile<keys, vectors, then>(args, j, signs, highest);
   });
@@ -249,13 +245,13 @@ HWY_INLINE void pool_tile(const PoolArgs<T>& args, Step value_step, int r, int c
 template <int vectors, class T, class Step>
 HWY_INLINE void pool_columns(const PoolArgs<T>& args, Step value_step, int column, std::ptrdiff_t strip_offset) {
   int r = 0;
-  for (; r + pool_rows <= args.rows; r += pool_rows) {
-    pool_tile<pool_rows, vectors>(args, value_step, r, column, strip_offset);
+  for (; r + pool_rows<T> <= args.rows; r += pool_rows<T>) {
+    pool_tile<pool_rows<T>, vectors>(args, value_step, r, column, strip_offset);
   }
-  if constexpr (pool_rows > 4) {
+  if constexpr (4 < pool_rows<T>) {
     for (; r + 4 <= args.rows; r += 4) pool_tile<4, vectors>(args, value_step, r, column, strip_offset);
   }
-  if constexpr (pool_rows > 2) {
+  if constexpr (2 < pool_rows<T>) {
     for (; r + 2 <= args.rows; r += 2) pool_tile<2, vectors>(args, value_step, r, column, strip_offset);
   }
   if (r < args.rows) pool_tile<1, vectors>(args, value_step, r, column, strip_offset);
@@ -275,8 +271,11 @@ void pool_values(const PoolArgs<T>& args, Step value_step) {
 // Values in strips are the rule, and their distance as a constant is worth half a point of the peak.
 template <class T>
 void pool(const PoolArgs<T>& args) {
-  constexpr std::integral_constant<std::ptrdiff_t, strip_width<T>> in_strips;
-  args.value_stride == in_strips ? pool_values(args, in_strips) : pool_values(args, args.value_stride);
+  if constexpr (hot<T>) {
+    constexpr std::integral_constant<std::ptrdiff_t, strip_width<T>> in_strips;
+    if (args.value_stride == in_strips) return pool_values(args, in_strips);
+  }
+  pool_values(args, args.value_stride);
 }
 
 template <class T>
@@ -369,7 +368,7 @@ void transpose(const TransposeArgs<T>& args) {
 
 template <class T>
 constexpr PanelKernels<T> panel_table = {
-    lanes_of<T>,  max_vectors, block_keys, group_panels, strip_width<T>, score_keys<max_vectors>,
+    lanes_of<T>,  max_vectors, block_keys, group_panels, strip_width<T>, score_keys<T, max_vectors>,
     transpose<T>, spread<T>,   score<T>,   weigh<T>,     pool<T>};
 
 }  // namespace

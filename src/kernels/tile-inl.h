@@ -7,11 +7,36 @@
 #endif
 
 #include <cstddef>
+#include <type_traits>
 
 #include "kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qkv::kernels::HWY_NAMESPACE {
+
+// What more code is spent on: all else has small tiles, and loops that are not unrolled.
+template <class T>
+inline constexpr bool hot = std::is_same_v<T, float>&& HWY_TARGET != HWY_SCALAR;
+
+// Rows of four share a pointer. With one for all of many rows, g++ keeps their distances in registers, more than there
+// are.
+inline constexpr int rows_of_pointer = 4;
+template <int rows, class T>
+using RowPointers = const T * [(rows + rows_of_pointer - 1) / rows_of_pointer];
+
+// One step of what follows.
+template <int rows, int vectors, class T>
+HWY_INLINE void accumulate_step(RowPointers<rows, T>& a, std::ptrdiff_t a_row, std::ptrdiff_t a_step, const T* b,
+                                Vec<T> (&sum)[rows][vectors]) {
+  const Tag<T> d;
+  Vec<T> column[vectors];
+  for (int j = 0; j < vectors; ++j) column[j] = hn::LoadU(d, b + j * lanes_of<T>);
+  for (int r = 0; r < rows; ++r) {
+    const Vec<T> value = hn::Set(d, a[r / rows_of_pointer][r % rows_of_pointer * a_row]);
+    for (int j = 0; j < vectors; ++j) sum[r][j] = hn::MulAdd(value, column[j], sum[r][j]);
+  }
+  for (auto& pointer : a) pointer += a_step;
+}
 
 // sum[r][j] += over k < depth of a[r * a_row + k * a_step] * b[k * b_step + j], j a vector of columns.
 //
@@ -21,34 +46,24 @@ namespace qkv::kernels::HWY_NAMESPACE {
 template <int rows, int vectors, class T>
 HWY_INLINE void accumulate(const T* HWY_RESTRICT a, std::ptrdiff_t a_row, std::ptrdiff_t a_step,
                            const T* HWY_RESTRICT b, std::ptrdiff_t b_step, int depth, Vec<T> (&sum)[rows][vectors]) {
-  const Tag<T> d;
-  constexpr int L = lanes_of<T>;
-  // Rows of four share a pointer. With one for all of many rows, g++ keeps their distances in registers, more than
-  // there are. What the pointers have in common must be hidden for that.
-  constexpr int shared = 4;
-  const T* base[(rows + shared - 1) / shared];
-  for (int r = 0; r < rows; r += shared) {
-    base[r / shared] = a + r * a_row;
-    if (rows > 6 && !__builtin_constant_p(a_row)) asm("" : "+r"(base[r / shared]));
+  RowPointers<rows, T> pointers;
+  for (int r = 0; r < rows; r += rows_of_pointer) {
+    pointers[r / rows_of_pointer] = a + r * a_row;
+    // Hides what they have in common.
+    if (rows > 6 && !__builtin_constant_p(a_row)) asm("" : "+r"(pointers[r / rows_of_pointer]));
   }
-#if HWY_TARGET == HWY_SCALAR  // small code; nobody is in a hurry without vectors
-#pragma GCC unroll 1
-#else
+  if constexpr (hot<T>) {
 #pragma GCC unroll 4
-#endif
-  for (int k = 0; k < depth; ++k) {
+    for (int k = 0; k < depth; ++k, b += b_step) accumulate_step(pointers, a_row, a_step, b, sum);
+  } else {
+#pragma GCC unroll 1
+    for (int k = 0; k < depth; ++k, b += b_step) {
 #if HWY_TARGET == HWY_SCALAR
-    // g++ 12 would make vectors of the scalars of several k, and read a row behind the last one on the way.
-    asm("" : "+r"(b));
+      // g++ 12 would make vectors of the scalars of several k, and read a row behind the last one on the way.
+      asm("" : "+r"(b));
 #endif
-    Vec<T> column[vectors];
-    for (int j = 0; j < vectors; ++j) column[j] = hn::LoadU(d, b + j * L);
-    for (int r = 0; r < rows; ++r) {
-      const Vec<T> value = hn::Set(d, base[r / shared][r % shared * a_row]);
-      for (int j = 0; j < vectors; ++j) sum[r][j] = hn::MulAdd(value, column[j], sum[r][j]);
+      accumulate_step(pointers, a_row, a_step, b, sum);
     }
-    for (auto& rows_of_four : base) rows_of_four += a_step;
-    b += b_step;
   }
 }
 
