@@ -34,9 +34,8 @@ inline constexpr int gradient_keys = 128;
 #endif
 
 // Tiles of gathered sums are as those of scores.
-inline constexpr int gather_vectors = max_vectors;
 template <class T>
-inline constexpr int gather_keys = score_keys<T, gather_vectors>;
+inline constexpr int gather_keys = score_keys<T, pool_vectors>;
 
 // A tile of products, that starts from start(v) and is handed to finish(sum, place in the block, v).
 template <int keys, int vectors, class T, class Start, class Finish>
@@ -192,13 +191,10 @@ HWY_INLINE void gather_columns(const GatherArgs<T>& args, int column, std::ptrdi
 
 template <class T>
 void gather(const GatherArgs<T>& args) {
-  constexpr int L = lanes_of<T>;
   int column = 0;
   std::ptrdiff_t strip = 0;
   for (; column + strip_width<T> <= args.width; column += strip_width<T>, strip += args.strip_stride) {
-    for (int v = 0; v < pool_vectors; v += gather_vectors) {
-      gather_columns<gather_vectors>(args, column + v * L, strip + v * L);
-    }
+    gather_columns<pool_vectors>(args, column, strip);
   }
   if (column < args.width) gather_columns<1>(args, column, strip);
 }
