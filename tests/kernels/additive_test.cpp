@@ -30,7 +30,8 @@ long double unit_roundoff() {
 
 // The score, and how far rounding may take it at most. A unit's share w / (1 + q k) is rounded 4 times with its
 // partner's, and its quotient is good to 3 units in the last place (6 roundings); every sum of shares is rounded once.
-// Twice all that is subtracted from the offset.
+// Twice all that is subtracted from the offset. Shares of four are rounded up to 7 times, but half as many are summed:
+// they are held to the same.
 struct Expected {
   long double score, error;
 };
@@ -81,14 +82,16 @@ TYPED_TEST(AdditiveOf, DirectIsRightAtEveryDepthAndRunOfKeys) {
   on_every_isa([] { for_each_score(direct<TypeParam>, identity, is_direct<TypeParam>); });
 }
 
-// Calls check as above for a block whose elements are taken from a list.
+// Calls check as above for a block whose elements are taken from a list, and weights multiplied.
 template <class T, class Check>
-void check_all_pairs(ScoreOf<T> which, const std::vector<double>& elements, const Check& check) {
+void check_all_pairs(ScoreOf<T> which, const std::vector<double>& elements, const Check& check, double weight = 1) {
   for (const Form& form : all_forms<T>()) {
     SCOPED_TRACE(form.name());
     const int count = static_cast<int>(elements.size()), keys = count * count, depth = 17;
     auto s = random_scoring<T>(form.lanes, keys, depth, 5, identity);
     Random random(1);
+    for (T& x : s.hidden) x *= static_cast<T>(weight);
+    s.offset *= static_cast<T>(weight);
     for (T& x : s.q) x = static_cast<T>(elements[static_cast<std::size_t>(random.below(count))]);
     for (T& x : s.k) x = static_cast<T>(elements[static_cast<std::size_t>(random.below(count))]);
     // And all elements of a row alike.
@@ -110,6 +113,17 @@ TYPED_TEST(AdditiveOf, AdditiveIsRightToTheEdgeOfItsRange) {
     std::vector<double> elements;
     for (const double x : {-21.5, -21.0, -10.0, 0.0, 10.0, 21.0, 21.5}) elements.push_back(std::exp(x));
     check_all_pairs(additive<TypeParam>, elements, is_additive<TypeParam>);
+  });
+}
+
+// Four denominators are multiplied where neither that nor their product with a weight overflows: on both sides of it.
+TYPED_TEST(AdditiveOf, AdditiveIsRightWhereFourUnitsMayNotBeShared) {
+  on_every_isa([] {
+    for (const double largest : {0x1.fp14, 0x1.6p15, 0x1p16, 0x1p25}) {
+      for (const double weight : {0x1p-30, 1.0, 0x1p29, 0x1p31, 0x1p60}) {
+        check_all_pairs(additive<TypeParam>, {1 / largest, 1e-3, 1, 7, largest}, is_additive<TypeParam>, weight);
+      }
+    }
   });
 }
 
