@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/divide_up.h"
+#include "kernels/processor.h"
 
 namespace qkv {
 namespace {
@@ -30,9 +31,6 @@ constexpr std::int64_t worth_a_copy = 4;
 constexpr std::int64_t few_keys = 320;
 constexpr std::int64_t narrow = 160;
 constexpr int times_as_long = 3;
-
-// So many numbers, as keys and values, stay in the second-level cache.
-constexpr double few_numbers = 65536;
 
 // The tables of pairs that heads share are [rows of a group, Tk]: beyond so many keys, of half as many rows.
 constexpr std::int64_t long_rows = 8192;
@@ -176,9 +174,10 @@ Strategy<T> choose_strategy(const Problem& problem, const Scoring& scoring, Pass
     s.max_lanes = std::max(s.max_lanes, p.lanes);
     s.max_rows = std::max(s.max_rows, p.rows());
   }
-  const double numbers = static_cast<double>(problem.B * problem.Hk) * static_cast<double>(problem.Tk) *
-                         static_cast<double>(problem.Dk + problem.Dv);
-  s.hints = !s.decode && numbers > few_numbers;
+  // Keys and values that are half of the second-level cache stay there.
+  const double bytes = static_cast<double>(problem.B * problem.Hk) * static_cast<double>(problem.Tk) *
+                       static_cast<double>(problem.Dk + problem.Dv) * sizeof(T);
+  s.hints = !s.decode && bytes > static_cast<double>(kernels::second_level_cache()) / 2;
   s.share_pairs = !s.decode && problem.mask.has_pairs() && !problem.mask.pairs_vary_by_head() && problem.H > 1;
   s.pair_bits = takes_bits(problem, s);
   s.pair_numbers = !s.pair_bits || std::ranges::any_of(problem.mask.dense(), [](const ResolvedMask::Dense& part) {

@@ -15,7 +15,7 @@
 
 #include "kernels/additive-inl.h"
 #include "kernels/gradients.h"
-#include "kernels/isa.h"
+#include "kernels/processor.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qkv::kernels::HWY_NAMESPACE {

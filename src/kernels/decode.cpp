@@ -17,6 +17,7 @@
 #include "kernels/block.h"
 #include "kernels/half-inl.h"
 #include "kernels/isa.h"
+#include "kernels/processor.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qkv::kernels::HWY_NAMESPACE {

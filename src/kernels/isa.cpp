@@ -62,12 +62,4 @@ void set_isa(Isa isa) {
   chosen().store(isa, std::memory_order_relaxed);
 }
 
-bool kernels::is_intel() {
-  static const bool answer = [] {
-    __builtin_cpu_init();
-    return __builtin_cpu_is("intel") != 0;
-  }();
-  return answer;
-}
-
 }  // namespace qkv

@@ -7,9 +7,6 @@
 
 namespace qkv::kernels {
 
-// Whether Intel made this processor. For what makes a difference in speed alone: no result may depend on it.
-bool is_intel();
-
 template <class Table>
 const Table& pick(Isa isa, const Table& baseline, const Table& avx2, const Table& avx512) {
   switch (isa) {
