@@ -82,12 +82,13 @@ HWY_INLINE void score_tile(const ScoreArgs<T>& args, int j, T* signs, Vec<T> (&h
 
 // One tile's lines; a function for the size of the code.
 HWY_NOINLINE void ask_for(Ahead& ahead) {
-  for (int i = 0; i < ahead.lines; ++i) {
-    for (int s = 0; s < ahead.count; ++s) {
-      auto& [at, step] = ahead.streams[s];
+  const int lines = ahead.lines, count = ahead.count;
+  for (int s = 0; s < count; ++s) {
+    auto [at, step] = ahead.streams[s];
+    for (int i = 0; i < lines; ++i, at += static_cast<std::uintptr_t>(step)) {
       __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);
-      at += static_cast<std::uintptr_t>(step);
     }
+    ahead.streams[s].at = at;
   }
 }
 
@@ -99,7 +100,7 @@ void score_panel(const ScoreArgs<T>& args) {
   for (int v = 0; v < vectors; ++v) {
     highest[v] = then == Then::nothing ? hn::Zero(d) : hn::Load(d, args.row_max + v * L);
   }
-  constexpr bool every_height = hot<T> && then == Then::raise_max;
+  constexpr bool every_height = hot<T> && (then == Then::raise_max || then == Then::nothing);
   HWY_ALIGN T signs[then == Then::exclude ? score_keys<T, vectors> * vectors * L : 1];
   Ahead* ahead = args.ahead;
   for_each_score_tile<T, vectors, every_height>(args.first, args.last, [&]<int keys>(int j) {
