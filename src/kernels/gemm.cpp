@@ -30,94 +30,6 @@ template <class T>
 inline constexpr int block_size = block_rows<T> * 256;  // twice of it costs a point
 inline constexpr int cache_line = 64;                   // bytes
 
-// The panel after this one, fetched into the second-level cache while this one is multiplied: panels come from the
-// third-level cache as a rule, and few rows do not make up for the wait. 5 points of the peak with 144 rows, 8 with 64.
-struct Ahead {
-  static constexpr int depth = 16, lines = 2;  // so many cache lines every so many steps of depth; 1 and 4 bring less
-
-  const char* first;  // the tile's share begins here
-  int times;          // and is fetched in so many turns
-};
-
-template <int rows, class T>
-HWY_INLINE void tile(const GemmArgs<T>& args, int r, const T* panel, Ahead ahead, T* c, std::ptrdiff_t c_stride,
-                     const T* added, std::ptrdiff_t added_stride) {
-  const Tag<T> d;
-  constexpr int L = lanes_of<T>, width = vectors * L;
-  Vec<T> sum[rows][vectors];
-  for (int i = 0; i < rows; ++i) {
-    for (int v = 0; v < vectors; ++v) sum[i][v] = hn::Zero(d);
-    // c is far away as a rule, and needed when the sums are ready (2 to 4 points of the peak).
-    __builtin_prefetch(c + i * c_stride, 1);
-    __builtin_prefetch(c + i * c_stride + width - 1, 1);
-  }
-  const T* a = args.a + r * args.a_stride;
-  for (int turn = 0; turn < args.depth / Ahead::depth; ++turn) {
-    if (turn < ahead.times) {
-      for (int i = 0; i < Ahead::lines; ++i, ahead.first += cache_line) __builtin_prefetch(ahead.first, 0, 2);
-    }
-    accumulate(a, args.a_stride, 1, panel, width, Ahead::depth, sum);
-    a += Ahead::depth;
-    panel += Ahead::depth * width;
-  }
-  // One step at a time, for the size of the code: as a rule nothing is left.
-  for (int k = 0; k < args.depth % Ahead::depth; ++k) {
-    accumulate(a + k, args.a_stride, 1, panel + k * width, width, 1, sum);
-  }
-  for (int i = 0; i < rows; ++i) {
-    for (int v = 0; v < vectors; ++v) {
-      if (added != nullptr) sum[i][v] = hn::Add(hn::LoadU(d, added + i * added_stride + v * L), sum[i][v]);
-      hn::StoreU(sum[i][v], d, c + i * c_stride + v * L);
-    }
-  }
-}
-
-// Some rows of one panel's columns, into c or, for a panel that reaches beyond the last column, through a tile beside.
-template <int rows, class T>
-HWY_INLINE void panel_rows(const GemmArgs<T>& args, int r, const T* panel, int times_ahead, int column) {
-  constexpr int width = vectors * lanes_of<T>;
-  T* c = args.c + r * args.c_stride + column;
-  const T* added = args.added == nullptr ? nullptr : args.added + r * args.added_stride + column;
-  const int columns = args.columns - column;
-  // A hint: behind the last panel it may point anywhere.
-  const char* next = reinterpret_cast<const char*>(panel + args.panel_stride);
-  const Ahead ahead = {next + r / tile_rows<T> * times_ahead * (Ahead::lines * cache_line), times_ahead};
-  const bool is_whole = columns >= width;
-  HWY_ALIGN T beside[static_cast<std::size_t>(rows * width)];
-  if (!is_whole && added != nullptr) {
-    for (int i = 0; i < rows; ++i) {
-      std::fill_n(std::copy_n(added + i * args.added_stride, columns, beside + i * width), width - columns, T(0));
-    }
-    added = beside;
-  }
-  tile<rows>(args, r, panel, ahead, is_whole ? c : beside, is_whole ? args.c_stride : width, added,
-             is_whole ? args.added_stride : width);
-  if (!is_whole) {
-    for (int i = 0; i < rows; ++i) std::copy_n(beside + i * width, columns, c + i * args.c_stride);
-  }
-}
-
-template <class T>
-void multiply(const GemmArgs<T>& args) {
-  constexpr int width = vectors * lanes_of<T>;
-  const int panel_lines = args.depth * width * static_cast<int>(sizeof(T)) / cache_line;
-  const int times_ahead = panel_lines * tile_rows<T> / (args.rows * Ahead::lines) + 1;
-  const T* panel = args.b;
-  for (int column = 0; column < args.columns; column += width, panel += args.panel_stride) {
-    int r = 0;
-    for (; r + tile_rows<T> <= args.rows; r += tile_rows<T>)
-      panel_rows<tile_rows<T>>(args, r, panel, times_ahead, column);
-    if constexpr (4 < tile_rows<T>) {
-      for (; r + 4 <= args.rows; r += 4) panel_rows<4>(args, r, panel, times_ahead, column);
-    }
-    if (r + 2 <= args.rows) {
-      panel_rows<2>(args, r, panel, times_ahead, column);
-      r += 2;
-    }
-    if (r < args.rows) panel_rows<1>(args, r, panel, times_ahead, column);
-  }
-}
-
 // Neighbouring panels whose columns lie side by side: whole vectors, row by row, so that the memory is read in runs.
 template <int panels, class T>
 HWY_INLINE void pack_panels(const PackArgs<T>& args, int column, T* target) {
@@ -212,6 +124,161 @@ void pack(const PackArgs<T>& args) {
         target[k * width + c] = c < count ? from[k * args.row_step + c * args.column_step] : T(0);
       }
     }
+  }
+}
+
+// The panel after this one, fetched into the second-level cache while this one is multiplied: panels come from the
+// third-level cache as a rule, and few rows do not make up for the wait. 5 points of the peak with 144 rows, 8 with 64.
+// A tile fetches its share, two cache lines after the other, some every `depth` steps.
+struct Ahead {
+  static constexpr int depth = 16;
+  static constexpr int most_at_once = 4;  // more would have to be waited for
+
+  const char* at;
+  std::ptrdiff_t second, step;  // from the first line to the second, and to the next two
+  int at_once;                  // so many times two lines
+  int times;
+};
+
+// Rows of a matrix that are not a panel's yet.
+template <class T>
+struct Unpacked {
+  const T* from;
+  std::ptrdiff_t step;
+  T* panel;
+
+  void pack(int count) {
+    const Tag<T> d;
+    constexpr int L = lanes_of<T>;
+    for (int k = 0; k < count; ++k, from += step, panel += vectors * L) {
+      for (int v = 0; v < vectors; ++v) hn::Store(hn::LoadU(d, from + v * L), d, panel + v * L);
+    }
+  }
+};
+
+// Packs the panel on the way, if it is unpacked.
+template <int rows, bool packs, class T>
+HWY_INLINE void tile(const GemmArgs<T>& args, int r, const T* panel, Ahead ahead, T* c, std::ptrdiff_t c_stride,
+                     const T* added, std::ptrdiff_t added_stride, [[maybe_unused]] Unpacked<T> unpacked) {
+  const Tag<T> d;
+  constexpr int L = lanes_of<T>, width = vectors * L;
+  Vec<T> sum[rows][vectors];
+  for (int i = 0; i < rows; ++i) {
+    for (int v = 0; v < vectors; ++v) sum[i][v] = hn::Zero(d);
+    // c is far away as a rule, and needed when the sums are ready (2 to 4 points of the peak).
+    __builtin_prefetch(c + i * c_stride, 1);
+    __builtin_prefetch(c + i * c_stride + width - 1, 1);
+  }
+  const T* a = args.a + r * args.a_stride;
+  for (int turn = 0; turn < args.depth / Ahead::depth; ++turn) {
+    if (turn < ahead.times) {
+      for (int i = 0; i < ahead.at_once; ++i, ahead.at += ahead.step) {
+        __builtin_prefetch(ahead.at, 0, 2);
+        __builtin_prefetch(ahead.at + ahead.second, 0, 2);
+      }
+    }
+    if constexpr (packs) unpacked.pack(Ahead::depth);
+    accumulate(a, args.a_stride, 1, panel, width, Ahead::depth, sum);
+    a += Ahead::depth;
+    panel += Ahead::depth * width;
+  }
+  // One step at a time, for the size of the code: as a rule nothing is left.
+  for (int k = 0; k < args.depth % Ahead::depth; ++k) {
+    if constexpr (packs) unpacked.pack(1);
+    accumulate(a + k, args.a_stride, 1, panel + k * width, width, 1, sum);
+  }
+  for (int i = 0; i < rows; ++i) {
+    for (int v = 0; v < vectors; ++v) {
+      if (added != nullptr) sum[i][v] = hn::Add(hn::LoadU(d, added + i * added_stride + v * L), sum[i][v]);
+      hn::StoreU(sum[i][v], d, c + i * c_stride + v * L);
+    }
+  }
+}
+
+// One panel's columns.
+template <class T>
+struct Columns {
+  const T* panel;
+  int column;
+  Ahead ahead;           // of a tile
+  Unpacked<T> unpacked;  // by the first tile, if from anything
+};
+
+// Some rows of them, into c or, for a panel that reaches beyond the last column, through a tile beside.
+template <int rows, class T>
+HWY_INLINE void panel_rows(const GemmArgs<T>& args, int r, const Columns<T>& of) {
+  constexpr int width = vectors * lanes_of<T>;
+  T* c = args.c + r * args.c_stride + of.column;
+  const T* added = args.added == nullptr ? nullptr : args.added + r * args.added_stride + of.column;
+  const int columns = args.columns - of.column;
+  Ahead ahead = of.ahead;
+  ahead.at += r / tile_rows<T> * ahead.times * ahead.at_once * ahead.step;
+  if constexpr (rows == tile_rows<T> && hot<T>) {
+    if (r == 0 && of.unpacked.from != nullptr) {
+      return tile<rows, true>(args, r, of.panel, ahead, c, args.c_stride, added, args.added_stride, of.unpacked);
+    }
+  }
+  const bool is_whole = columns >= width;
+  HWY_ALIGN T beside[static_cast<std::size_t>(rows * width)];
+  if (!is_whole && added != nullptr) {
+    for (int i = 0; i < rows; ++i) {
+      std::fill_n(std::copy_n(added + i * args.added_stride, columns, beside + i * width), width - columns, T(0));
+    }
+    added = beside;
+  }
+  tile<rows, false>(args, r, of.panel, ahead, is_whole ? c : beside, is_whole ? args.c_stride : width, added,
+                    is_whole ? args.added_stride : width, {});
+  if (!is_whole) {
+    for (int i = 0; i < rows; ++i) std::copy_n(beside + i * width, columns, c + i * args.c_stride);
+  }
+}
+
+// Hints for so many pairs of lines. They may point anywhere behind the last panel.
+template <class T>
+Ahead ahead_of(const GemmArgs<T>& args, const T* first, std::ptrdiff_t second, std::ptrdiff_t step, int pairs) {
+  const int tiles = std::max(args.rows / tile_rows<T>, 1), turns = std::max(args.depth / Ahead::depth, 1);
+  const int share = (pairs + tiles - 1) / tiles;
+  const int at_once = std::min((share + turns - 1) / turns, Ahead::most_at_once);
+  return {reinterpret_cast<const char*>(first), second, step, at_once, share / std::max(at_once, 1) + 1};
+}
+
+// The panel at a column. Where it has to be packed, that is left to the first tile if the matrix has it row by row.
+template <class T>
+HWY_INLINE Columns<T> columns_at(const GemmArgs<T>& args, int column) {
+  constexpr int width = vectors * lanes_of<T>;
+  constexpr std::ptrdiff_t row_bytes = width * sizeof(T);
+  const std::ptrdiff_t index = column / width;
+  const T* panel = args.b + index * args.panel_stride;
+  if (args.unpacked == nullptr) {
+    const auto pairs = static_cast<int>(args.depth * row_bytes / (2 * cache_line));
+    return {panel, column, ahead_of(args, panel + args.panel_stride, cache_line, 2 * cache_line, pairs), {}};
+  }
+  const auto& [b, row_step, column_step, depth, columns, target, panel_stride] = *args.unpacked;
+  const T* from = b + column * column_step;
+  T* to = target + index * panel_stride;
+  if (hot<T> && column_step == 1 && args.rows >= tile_rows<T> && column + width <= columns) {
+    const auto step = row_step * static_cast<std::ptrdiff_t>(sizeof(T));
+    return {panel, column, ahead_of(args, from + width, row_bytes - 1, step, depth), {from, row_step, to}};
+  }
+  pack<T>({from, row_step, column_step, depth, std::min(width, columns - column), to, panel_stride});
+  return {panel, column, {}, {}};
+}
+
+template <class T>
+void multiply(const GemmArgs<T>& args) {
+  constexpr int width = vectors * lanes_of<T>;
+  for (int column = 0; column < args.columns; column += width) {
+    const Columns<T> of = columns_at(args, column);
+    int r = 0;
+    for (; r + tile_rows<T> <= args.rows; r += tile_rows<T>) panel_rows<tile_rows<T>>(args, r, of);
+    if constexpr (4 < tile_rows<T>) {
+      for (; r + 4 <= args.rows; r += 4) panel_rows<4>(args, r, of);
+    }
+    if (r + 2 <= args.rows) {
+      panel_rows<2>(args, r, of);
+      r += 2;
+    }
+    if (r < args.rows) panel_rows<1>(args, r, of);
   }
 }
 

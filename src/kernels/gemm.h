@@ -7,24 +7,6 @@
 
 namespace qkv::kernels {
 
-// c = a b for a block, plus `added` if that is not null. Every element sums over depth in rising order, and what is
-// added comes last.
-template <class T>
-struct GemmArgs {
-  const T* a;  // [rows][a_stride]
-  std::ptrdiff_t a_stride;
-  int rows;
-  const T*
-      b;  // panels of `panel` columns: [columns / panel, rounded up][panel_stride], each [depth][panel], zeros behind
-  std::ptrdiff_t panel_stride;
-  int columns;
-  int depth;
-  T* c;  // [rows][c_stride]
-  std::ptrdiff_t c_stride;
-  const T* added;  // [rows][added_stride]: c itself for c += a b; a row with stride 0 for a bias
-  std::ptrdiff_t added_stride;
-};
-
 // target[j * target_stride + i] = source[i * source_stride + j] for i < lines, j < columns.
 template <class T>
 struct TransposeArgs {
@@ -43,6 +25,26 @@ struct PackArgs {
   int depth, columns;
   T* target;
   std::ptrdiff_t panel_stride;
+};
+
+// c = a b for a block, plus `added` if that is not null. Every element sums over depth in rising order, and what is
+// added comes last.
+template <class T>
+struct GemmArgs {
+  const T* a;  // [rows][a_stride]
+  std::ptrdiff_t a_stride;
+  int rows;
+  const T*
+      b;  // panels of `panel` columns: [columns / panel, rounded up][panel_stride], each [depth][panel], zeros behind
+  std::ptrdiff_t panel_stride;
+  int columns;
+  int depth;
+  T* c;  // [rows][c_stride]
+  std::ptrdiff_t c_stride;
+  const T* added;  // [rows][added_stride]: c itself for c += a b; a row with stride 0 for a bias
+  std::ptrdiff_t added_stride;
+  // Null, or what b's panels are to be filled with on the way. Then panel_stride may be 0: they are one and the same.
+  const PackArgs<T>* unpacked;
 };
 
 template <class T>

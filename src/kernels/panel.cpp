@@ -23,8 +23,8 @@ HWY_BEFORE_NAMESPACE();
 namespace qkv::kernels::HWY_NAMESPACE {
 namespace {
 
-// What happens to a score before it is stored; in all cases but the first it raises the maximum then.
-enum class Then { nothing, raise_max, add, exclude, add_or_exclude };
+// What happens to a score before it raises the maximum and is stored.
+enum class Then { nothing, add, exclude, add_or_exclude };
 
 // Spreads the bits of a tile's keys over lanes: signs[r * lanes + i] has that of key r and row i as its sign.
 template <int keys, int vectors, class T>
@@ -74,7 +74,7 @@ HWY_INLINE void score_tile(const ScoreArgs<T>& args, int j, T* signs, Vec<T> (&h
       if constexpr (then == Then::add_or_exclude) {
         sum[r][v] = add_or_exclude(sum[r][v], hn::Load(d, args.added + at));
       }
-      if constexpr (then != Then::nothing) highest[v] = max_of_numbers(highest[v], sum[r][v]);
+      highest[v] = max_of_numbers(highest[v], sum[r][v]);
       hn::Store(sum[r][v], d, args.scores + at);
     }
   }
@@ -97,19 +97,15 @@ void score_panel(const ScoreArgs<T>& args) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
   Vec<T> highest[vectors];
-  for (int v = 0; v < vectors; ++v) {
-    highest[v] = then == Then::nothing ? hn::Zero(d) : hn::Load(d, args.row_max + v * L);
-  }
-  constexpr bool every_height = hot<T> && (then == Then::raise_max || then == Then::nothing);
+  for (int v = 0; v < vectors; ++v) highest[v] = hn::Load(d, args.row_max + v * L);
+  constexpr bool every_height = hot<T> && then == Then::nothing;
   HWY_ALIGN T signs[then == Then::exclude ? score_keys<T, vectors> * vectors * L : 1];
   Ahead* ahead = args.ahead;
   for_each_score_tile<T, vectors, every_height>(args.first, args.last, [&]<int keys>(int j) {
     if (ahead != nullptr) ask_for(*ahead);
     score_tile<keys, vectors, then>(args, j, signs, highest);
   });
-  if constexpr (then != Then::nothing) {
-    for (int v = 0; v < vectors; ++v) hn::Store(highest[v], d, args.row_max + v * L);
-  }
+  for (int v = 0; v < vectors; ++v) hn::Store(highest[v], d, args.row_max + v * L);
 }
 
 template <class T>
@@ -122,8 +118,12 @@ void score(const ScoreArgs<T>& args) {
       }
       return score_panel<vectors, Then::add_or_exclude>(args);
     }
-    if (args.row_max != nullptr) return score_panel<vectors, Then::raise_max>(args);
-    score_panel<vectors, Then::nothing>(args);
+    if (args.row_max != nullptr) return score_panel<vectors, Then::nothing>(args);
+    // A maximum that nobody wants costs less than code without.
+    HWY_ALIGN T unwanted[static_cast<std::size_t>(vectors * lanes_of<T>)] = {};
+    ScoreArgs<T> all = args;
+    all.row_max = unwanted;
+    score_panel<vectors, Then::nothing>(all);
   });
 }
 

@@ -18,7 +18,6 @@ namespace {
 
 // Rows and columns of one task, at most.
 constexpr std::int64_t strip_columns = 2048;
-constexpr std::int64_t few_rows_elements = 256 * 256;
 constexpr std::int64_t strip_rows = 2048;
 // Below so many multiply-adds a second thread costs more than it brings.
 constexpr double worth_a_thread = 2e6;
@@ -97,11 +96,17 @@ struct Blocks {
   std::int64_t depth, rows;
 };
 
+// How a block of b becomes panels.
 template <class T>
-void pack_block(const View& b, std::int64_t row, std::int64_t depth, std::int64_t column, std::int64_t columns,
-                const kernels::GemmKernels<T>& kernels, T* target) {
-  kernels.pack({b.as<T>() + row * b.stride(0) + column * b.stride(1), b.stride(0), b.stride(1), static_cast<int>(depth),
-                static_cast<int>(columns), target, depth * kernels.panel});
+kernels::PackArgs<T> packing(const View& b, std::int64_t row, std::int64_t depth, std::int64_t column,
+                             std::int64_t columns, T* target, std::int64_t panel_stride) {
+  return {b.as<T>() + row * b.stride(0) + column * b.stride(1),
+          b.stride(0),
+          b.stride(1),
+          static_cast<int>(depth),
+          static_cast<int>(columns),
+          target,
+          panel_stride};
 }
 
 // Rows and columns of one task.
@@ -141,10 +146,15 @@ void multiply_region(const View& a, const Second<T>& b, const MutableView& c, co
   T* block = static_cast<T*>(packed_rows().get(bytes(kernels.block_size)));
   for (std::int64_t k = 0; k < e.K; k += blocks.depth) {
     const std::int64_t depth = std::min(blocks.depth, e.K - k);
+    // Panels that are multiplied with one block of a only are packed into the same place.
+    const bool once = b.matrix && region.rows <= blocks.rows;
+    const std::int64_t panel_stride = once ? 0 : depth * kernels.panel;
+    kernels::PackArgs<T> unpacked{};
     const T* strip;
     if (b.matrix) {
-      T* to = static_cast<T*>(packed_columns().get(bytes(padded(region.columns, kernels) * depth)));
-      pack_block(b.matrix, k, depth, region.column, region.columns, kernels, to);
+      const std::int64_t columns = once ? kernels.panel : padded(region.columns, kernels);
+      T* to = static_cast<T*>(packed_columns().get(bytes(columns * depth)));
+      unpacked = packing(b.matrix, k, depth, region.column, region.columns, to, panel_stride);
       strip = to;
     } else {
       strip = b.panels + k * padded(e.N, kernels) + region.column * depth;
@@ -154,12 +164,12 @@ void multiply_region(const View& a, const Second<T>& b, const MutableView& c, co
       copy_rows(a, region.row + i, rows, k, depth, kernels, block);
       T* to = c.as<T>() + (region.row + i) * c.stride(0) + region.column;
       const bool is_first = k == 0 && !accumulate;
-      kernels.multiply({block, depth, static_cast<int>(rows), strip, depth * kernels.panel,
-                        static_cast<int>(region.columns), static_cast<int>(depth), to, c.stride(0),
+      kernels.multiply({block, depth, static_cast<int>(rows), strip, panel_stride, static_cast<int>(region.columns),
+                        static_cast<int>(depth), to, c.stride(0),
                         !is_first ? to
                         : bias    ? bias + region.column
                                   : nullptr,
-                        is_first ? 0 : c.stride(0)});
+                        is_first ? 0 : c.stride(0), b.matrix && i == 0 ? &unpacked : nullptr});
     }
   }
 }
@@ -179,12 +189,9 @@ void multiply(const View& a, const Second<T>& b, const MutableView& c, const Ext
   const double work = static_cast<double>(e.M) * static_cast<double>(e.N) * static_cast<double>(e.K);
   const int allowed = resolve_threads(options.threads, "gemm");
   const int threads = static_cast<int>(std::clamp(work / worth_a_thread, 1.0, static_cast<double>(allowed)));
-  // Strips for several threads are narrower, so that all are busy to the end; for few rows, because what is packed is
-  // used once and should not leave the second-level cache.
-  std::int64_t width = threads > 1 ? std::min(strip_columns, divide_up(e.N, 4 * threads)) : strip_columns;
-  const Blocks blocks(e.K, kernels);
-  if (b.matrix && e.M <= blocks.rows) width = std::min(width, few_rows_elements / blocks.depth);
-  width = padded(width, kernels);
+  // Strips for several threads are narrower, so that all are busy to the end.
+  const std::int64_t width =
+      padded(threads > 1 ? std::min(strip_columns, divide_up(e.N, 4 * threads)) : strip_columns, kernels);
   const std::int64_t across = divide_up(e.N, width), down = divide_up(e.M, strip_rows);
   parallel_for(across * down, threads, [&](std::int64_t task) {
     const std::int64_t column = task / down * width, row = task % down * strip_rows;
@@ -217,7 +224,8 @@ PackedMatrix::PackedMatrix(View b) : isa_(current_isa()) {
     const std::int64_t step = Blocks(rows_, kernels).depth;
     for (std::int64_t k = 0; k < rows_; k += step) {
       const std::int64_t depth = std::min(step, rows_ - k);
-      pack_block(b, k, depth, 0, columns_, kernels, panels_.values<T>().data() + k * padded(columns_, kernels));
+      T* to = panels_.values<T>().data() + k * padded(columns_, kernels);
+      kernels.pack(packing(b, k, depth, 0, columns_, to, depth * kernels.panel));
     }
   };
   b.dtype() == Dtype::float64 ? fill(0.0) : fill(0.0f);

@@ -69,8 +69,10 @@ TEST(Gemm, IsRightBeyondEveryBlock) {
       expect_product(a, b, product(a, b));
     }
     for (const std::int64_t M : {255, 257, 1030}) {
-      const Tensor a = random_tensor({M, 33}, 1), b = random_tensor({33, 19}, 2);
-      expect_product(a, b, product(a, b));
+      for (const std::int64_t N : {19, 70}) {
+        const Tensor a = random_tensor({M, 33}, 1), b = random_tensor({33, N}, 2);
+        expect_product(a, b, product(a, b));
+      }
     }
   });
 }
