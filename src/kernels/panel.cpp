@@ -82,13 +82,12 @@ HWY_INLINE void score_tile(const ScoreArgs<T>& args, int j, T* signs, Vec<T> (&h
 
 // One tile's lines; a function for the size of the code.
 HWY_NOINLINE void ask_for(Ahead& ahead) {
-  const int lines = ahead.lines, count = ahead.count;
-  for (int s = 0; s < count; ++s) {
-    auto [at, step] = ahead.streams[s];
-    for (int i = 0; i < lines; ++i, at += static_cast<std::uintptr_t>(step)) {
+  for (int i = 0; i < ahead.lines; ++i) {
+    for (int s = 0; s < ahead.count; ++s) {
+      auto& [at, step] = ahead.streams[s];
       __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);
+      at += static_cast<std::uintptr_t>(step);
     }
-    ahead.streams[s].at = at;
   }
 }
 
