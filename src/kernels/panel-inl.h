@@ -48,9 +48,7 @@ inline constexpr int group_panels = 16;
 template <class T, class Run>
 HWY_INLINE void with_vectors(int lanes, const Run& run) {
   if (lanes == lanes_of<T>) return run.template operator()<1>();
-  if constexpr (max_vectors > 1) {
-    run.template operator()<2>();
-  }
+  run.template operator()<max_vectors>();
 }
 
 // A tile of `count` keys, at most `most`.

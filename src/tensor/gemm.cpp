@@ -146,8 +146,10 @@ void multiply_region(const View& a, const Second<T>& b, const MutableView& c, co
   T* block = static_cast<T*>(packed_rows().get(bytes(kernels.block_size)));
   for (std::int64_t k = 0; k < e.K; k += blocks.depth) {
     const std::int64_t depth = std::min(blocks.depth, e.K - k);
-    // Panels that are multiplied with one block of a only are packed into the same place.
+    // Panels that are multiplied with one block of a only are packed on the way, into the same place. On the way
+    // go others, too, whose rows are two cache lines; shorter ones are read better several panels at once.
     const bool once = b.matrix && region.rows <= blocks.rows;
+    const bool on_the_way = once || (b.matrix && bytes(kernels.panel) >= 128);
     const std::int64_t panel_stride = once ? 0 : depth * kernels.panel;
     kernels::PackArgs<T> unpacked{};
     const T* strip;
@@ -155,6 +157,7 @@ void multiply_region(const View& a, const Second<T>& b, const MutableView& c, co
       const std::int64_t columns = once ? kernels.panel : padded(region.columns, kernels);
       T* to = static_cast<T*>(packed_columns().get(bytes(columns * depth)));
       unpacked = packing(b.matrix, k, depth, region.column, region.columns, to, panel_stride);
+      if (!on_the_way) kernels.pack(unpacked);
       strip = to;
     } else {
       strip = b.panels + k * padded(e.N, kernels) + region.column * depth;
@@ -169,7 +172,7 @@ void multiply_region(const View& a, const Second<T>& b, const MutableView& c, co
                         !is_first ? to
                         : bias    ? bias + region.column
                                   : nullptr,
-                        is_first ? 0 : c.stride(0), b.matrix && i == 0 ? &unpacked : nullptr});
+                        is_first ? 0 : c.stride(0), on_the_way && i == 0 ? &unpacked : nullptr});
     }
   }
 }
