@@ -21,8 +21,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace qkv::kernels::HWY_NAMESPACE {
 
-// The shapes of tiles. From 1 to 6 keys the speed is the same within 5 %; of tanh, 4 vectors together are faster by 15
-// % than 2 (Zen 3). The baseline's are small.
+// The shapes of tiles. From 1 to 6 keys the speed is the same within 5 %; of tanh, 4 vectors together are a seventh
+// faster than 2 (Zen 3). The baseline's are small.
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 inline constexpr int additive_keys = 2;
 inline constexpr int direct_vectors = 4;
