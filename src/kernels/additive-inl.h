@@ -90,34 +90,15 @@ HWY_INLINE V add_one_unit(V sum, V w, V q, V k) {
   return add_quotient(sum, w, hn::MulAdd(k, q, hn::Set(hn::DFromV<V>(), 1)));
 }
 
-// The largest magnitude of [rows][width]. NaN is left out: other rows and keys must not see it.
-template <class T>
-HWY_INLINE T largest_of(const T* from, std::ptrdiff_t stride, int rows, int width) {
-  const Tag<T> d;
-  constexpr int L = lanes_of<T>, chains = 4;  // one would wait for itself
-  Vec<T> largest[chains];
-  for (auto& x : largest) x = hn::Zero(d);
-  for (int r = 0; r < rows; ++r, from += stride) {
-    int c = 0;
-    for (; c + chains * L <= width; c += chains * L) {
-      for (int i = 0; i < chains; ++i) {
-        largest[i] = max_of_numbers(largest[i], hn::Abs(hn::LoadU(d, from + c + i * L)));
-      }
-    }
-    for (; c < width; c += L) largest[0] = max_of_numbers(largest[0], hn::Abs(load_some<T>(from + c, width - c)));
-  }
-  const auto all = hn::Max(hn::Max(largest[0], largest[1]), hn::Max(largest[2], largest[3]));
-  return hn::GetLane(hn::MaxOfLanes(d, all));
-}
-
-// Whether the product of four denominators, times a weight, does not overflow, as is usual.
+// Whether the product of four denominators, times a weight, does not overflow, as is usual. NaN does not count: rows
+// and keys must not see that of others.
 template <class T>
 HWY_INLINE bool fours_are_small(const ScoreArgs<T>& args) {
   constexpr T limit = 0x1p30f;
   const T* keys = static_cast<const T*>(args.keys) + args.first * args.key_stride;
-  const T query = largest_of(args.queries, args.lanes, 1, args.depth * args.lanes),
-          key = largest_of(keys, args.key_stride, args.last - args.first, args.depth);
-  return query * key < limit && largest_of(args.hidden, 0, 1, args.depth) < limit;
+  const T query = largest_magnitude(args.queries, 0, 1, args.depth * args.lanes),
+          key = largest_magnitude(keys, args.key_stride, args.last - args.first, args.depth);
+  return query * key < limit && largest_magnitude(args.hidden, 0, 1, args.depth) < limit;
 }
 
 template <class T>

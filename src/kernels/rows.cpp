@@ -212,15 +212,7 @@ void exponentials(const T* source, std::int64_t count, T factor, T* target) {
 
 template <class T>
 T largest(const T* values, std::int64_t count) {
-  const Tag<T> d;
-  auto highest = hn::Zero(d);
-  std::int64_t i = 0;
-  for (; i + lanes_of<T> <= count; i += lanes_of<T>) {
-    highest = max_of_numbers(highest, hn::Abs(hn::LoadU(d, values + i)));
-  }
-  T rest = hn::GetLane(hn::MaxOfLanes(d, highest));
-  for (; i < count; ++i) rest = std::max(rest, std::abs(values[i]));
-  return rest;
+  return largest_magnitude(values, 0, 1, count);
 }
 
 // x * 0 is 0 for finite x and NaN for the others, and NaN survives a sum.

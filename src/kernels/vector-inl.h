@@ -10,7 +10,9 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -45,6 +47,28 @@ HWY_INLINE V at_least(D /*d*/, V x, V bound) {
 template <class V>
 HWY_INLINE V max_of_numbers(V highest, V x) {
   return hn::Max(x, highest);
+}
+
+// The largest magnitude of [rows][width]; NaN is passed over.
+template <class T>
+HWY_INLINE T largest_magnitude(const T* from, std::ptrdiff_t stride, int rows, std::int64_t width) {
+  const Tag<T> d;
+  constexpr int L = lanes_of<T>, chains = 4;  // one would wait for itself
+  Vec<T> highest[chains];
+  for (auto& x : highest) x = hn::Zero(d);
+  T rest = 0;
+  for (int r = 0; r < rows; ++r, from += stride) {
+    std::int64_t i = 0;
+    for (; i + chains * L <= width; i += chains * L) {
+      for (int v = 0; v < chains; ++v) {
+        highest[v] = max_of_numbers(highest[v], hn::Abs(hn::LoadU(d, from + i + v * L)));
+      }
+    }
+    for (; i + L <= width; i += L) highest[0] = max_of_numbers(highest[0], hn::Abs(hn::LoadU(d, from + i)));
+    for (; i < width; ++i) rest = std::max(rest, std::abs(from[i]));
+  }
+  const auto all = hn::Max(hn::Max(highest[0], highest[1]), hn::Max(highest[2], highest[3]));
+  return std::max(rest, hn::GetLane(hn::MaxOfLanes(d, all)));
 }
 
 // score + added, and `excluded` where added is -inf, whatever the score was: NaN or +inf must not survive exclusion.
