@@ -2,7 +2,6 @@
 #include "attention/selection.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <span>
 #include <tuple>
@@ -177,8 +176,7 @@ void Selection<T>::guess_thresholds(int p, const Panel& panel, const T* scores, 
 template <class T>
 void Selection<T>::add_to_heaps(int p, const Panel& panel, const T* scores, int keys, std::int64_t first) {
   T* thresholds = w_.thresholds + p * strategy_.max_lanes;
-  const int lanes = panel.lanes, rows = panel.rows();  // lanes are a power of two
-  const int shift = std::countr_zero(static_cast<unsigned>(lanes));
+  const int lanes = panel.lanes, rows = panel.rows();
   guess_thresholds(p, panel, scores, keys);
   for (int lane = rows; lane < lanes; ++lane) thresholds[lane] = infinity<T>;
   for (int j = 0; j < keys; j += keys_at_once) {
@@ -187,10 +185,10 @@ void Selection<T>::add_to_heaps(int p, const Panel& panel, const T* scores, int 
         strategy_.best->above({scores, lanes, j, std::min(j + keys_at_once, keys), thresholds, w_.places});
     for (int i = 0; i < count; ++i) {
       const std::int32_t place = w_.places[i];
-      const int r = place & (lanes - 1);
+      const int r = place % lanes;
       if (r >= rows || scores[place] <= thresholds[r]) continue;
       RowBest<T> best = row(p, r);
-      best.add(scores[place], first + (place >> shift));
+      best.add(scores[place], first + place / lanes);
       if (best.is_nan()) {
         thresholds[r] = infinity<T>;
       } else if (*best.count == best.room) {

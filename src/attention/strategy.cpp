@@ -40,13 +40,15 @@ constexpr std::int64_t max_mass_runs = 16;
 
 constexpr int storage_index(Dtype dtype) { return dtype == Dtype::float16 ? 1 : dtype == Dtype::bfloat16 ? 2 : 0; }
 
-// Tq queries as panels of max_vectors vectors, the last one narrower.
+// Tq queries as panels of max_vectors vectors, the last ones narrower: two of two vectors are better than three and
+// one.
 std::vector<Panel> query_panels(std::int64_t Tq, int vector, int max_vectors) {
   std::vector<Panel> panels;
   std::int64_t vectors = divide_up(Tq, vector), first = 0;
   panels.reserve(static_cast<std::size_t>(divide_up(vectors, max_vectors)) + 1);
   while (vectors > 0) {
-    const std::int64_t taken = std::min<std::int64_t>(vectors, max_vectors);
+    const std::int64_t taken =
+        vectors == max_vectors + 1 ? divide_up(vectors, 2) : std::min<std::int64_t>(vectors, max_vectors);
     const int lanes = static_cast<int>(taken) * vector;
     const int queries = static_cast<int>(std::min<std::int64_t>(lanes, Tq - first));
     panels.push_back({0, first, 1, queries, lanes});

@@ -109,18 +109,19 @@ void additive_of_panel(const ScoreArgs<T>& args) {
   const T *queries = args.queries, *hidden = args.hidden;
   const std::ptrdiff_t key_stride = args.key_stride;
   const int depth = args.depth, depth_by_four = shares_by_four<T> && fours_are_small(args) ? depth : 0;
-  with_vectors<T>(args.lanes, [&]<int vectors>() {
-    fill_panel<additive_keys, vectors>(args, [&]<int keys>(const T* key, Vec<T>(&sum)[keys][vectors]) {
-      const T* query = queries;
+  for_each_part<T>(args.lanes, [&]<int vectors>(int part) {
+    const int lanes = lanes_around<T, vectors>(args.lanes);
+    fill_part<additive_keys, vectors>(args, part, [&]<int keys>(const T* key, Vec<T>(&sum)[keys][vectors]) {
+      const T* query = queries + part;
       int e = 0;
       if constexpr (shares_by_four<T>) {
 #pragma GCC unroll 1
-        for (; e + 4 <= depth_by_four; e += 4, query += 4 * vectors * L) {
+        for (; e + 4 <= depth_by_four; e += 4, query += 4 * lanes) {
           Vec<T> w[4];
           for (int i = 0; i < 4; ++i) w[i] = hn::Set(d, hidden[e + i]);
           for (int v = 0; v < vectors; ++v) {
             Vec<T> q[4];
-            for (int i = 0; i < 4; ++i) q[i] = hn::Load(d, query + (i * vectors + v) * L);
+            for (int i = 0; i < 4; ++i) q[i] = hn::Load(d, query + i * lanes + v * L);
             for (int r = 0; r < keys; ++r) {
               const T* at = key + r * key_stride + e;
               const Vec<T> k[4] = {hn::Set(d, at[0]), hn::Set(d, at[1]), hn::Set(d, at[2]), hn::Set(d, at[3])};
@@ -130,10 +131,10 @@ void additive_of_panel(const ScoreArgs<T>& args) {
         }
       }
 #pragma GCC unroll 1
-      for (; e + 2 <= depth; e += 2, query += 2 * vectors * L) {
+      for (; e + 2 <= depth; e += 2, query += 2 * lanes) {
         const auto w1 = hn::Set(d, hidden[e]), w2 = hn::Set(d, hidden[e + 1]);
         for (int v = 0; v < vectors; ++v) {
-          const auto q1 = hn::Load(d, query + v * L), q2 = hn::Load(d, query + (vectors + v) * L);
+          const auto q1 = hn::Load(d, query + v * L), q2 = hn::Load(d, query + lanes + v * L);
           for (int r = 0; r < keys; ++r) {
             const T* k = key + r * key_stride + e;
             sum[r][v] = add_two_units(sum[r][v], w1, w2, q1, q2, hn::Set(d, k[0]), hn::Set(d, k[1]));
@@ -194,13 +195,14 @@ void additive_direct_of_panel(const ScoreArgs<T>& args) {
   const T *queries = args.queries, *hidden = args.hidden;
   const std::ptrdiff_t key_stride = args.key_stride;
   const int depth = args.depth;
-  with_vectors<T>(args.lanes, [&]<int vectors>() {
-    fill_panel<direct_vectors / vectors, vectors>(args, [&]<int keys>(const T* key, Vec<T>(&sum)[keys][vectors]) {
+  for_each_part<T>(args.lanes, [&]<int vectors>(int part) {
+    const int lanes = lanes_around<T, vectors>(args.lanes);
+    fill_part<direct_vectors / vectors, vectors>(args, part, [&]<int keys>(const T* key, Vec<T>(&sum)[keys][vectors]) {
 #pragma GCC unroll 1
       for (int e = 0; e < depth; ++e) {
         Vec<T> x[keys * vectors];
         for (int v = 0; v < vectors; ++v) {
-          const auto q = hn::Load(d, queries + (e * vectors + v) * L);
+          const auto q = hn::Load(d, queries + e * lanes + part + v * L);
           for (int r = 0; r < keys; ++r) x[r * vectors + v] = hn::Add(q, hn::Set(d, key[r * key_stride + e]));
         }
         tanh(d, x);

@@ -25,7 +25,7 @@ namespace qkv::kernels {
 enum class DistanceKernel : std::uint8_t { gaussian, laplace, boxcar, triangular, epanechnikov };
 
 // Which rows of a panel do not see a key: bit r stands for row r.
-using RowBits = std::uint32_t;
+using RowBits = std::uint64_t;
 
 // A hint to the cache: streams of lines that will be read soon. Every tile asks for so many lines of each; all at once
 // would have to be waited for.

@@ -37,11 +37,12 @@ HWY_INLINE void squared_distances_in_panel(const ScoreArgs<T>& args) {
   const T *queries = args.queries, *factors = args.per_coordinate;
   const std::ptrdiff_t key_stride = args.key_stride;
   const int depth = args.depth;
-  with_vectors<T>(args.lanes, [&]<int vectors>() {
-    fill_panel<distance_keys<vectors>, vectors>(args, [&]<int keys>(const T* key, Vec<T>(&sum)[keys][vectors]) {
-      const T* query = queries;
+  for_each_part<T>(args.lanes, [&]<int vectors>(int part) {
+    const int lanes = lanes_around<T, vectors>(args.lanes);
+    fill_part<distance_keys<vectors>, vectors>(args, part, [&]<int keys>(const T* key, Vec<T>(&sum)[keys][vectors]) {
+      const T* query = queries + part;
 #pragma GCC unroll 2
-      for (int c = 0; c < depth; ++c, query += vectors * L) {
+      for (int c = 0; c < depth; ++c, query += lanes) {
         Vec<T> q[vectors];
         for (int v = 0; v < vectors; ++v) q[v] = hn::Load(d, query + v * L);
         for (int r = 0; r < keys; ++r) {

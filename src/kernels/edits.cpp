@@ -48,9 +48,10 @@ template <class T, class LoadRows, class Edit>
 HWY_INLINE void for_each_vector(const EditArgs<T>& args, LoadRows load_rows, Edit edit) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
-  if (args.lanes == 2 * L) return for_each_key<2>(args, 0, load_rows, edit);
   if (args.lanes >= L) {
-    for (int row = 0; row < args.lanes; row += L) for_each_key<1>(args, row, load_rows, edit);
+    int row = 0;
+    for (; row + 2 * L <= args.lanes; row += 2 * L) for_each_key<2>(args, row, load_rows, edit);
+    if (row < args.lanes) for_each_key<1>(args, row, load_rows, edit);
     return;
   }
   const int keys_per_vector = L / args.lanes;

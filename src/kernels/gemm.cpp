@@ -15,14 +15,14 @@ HWY_BEFORE_NAMESPACE();
 namespace qkv::kernels::HWY_NAMESPACE {
 namespace {
 
-inline constexpr int vectors = 2;
+// AVX-512 has 32 registers for a tile that loads little; see panel-inl.h.
+template <class T>
+inline constexpr int vectors = hot<T>&& HWY_TARGET == HWY_AVX3 ? 4 : 2;
 // Sums that are ready at once need not be fetched again: a depth of 512 in one piece has 1 to 2 points more than in two
 // with AVX2 (Zen 3), and squares of 2048 have 5 more with AVX-512 (Emerald Rapids), though a panel of it is more than
 // the first-level cache holds. 12 rows instead of 8 have 3 points less there.
 template <class T>
-inline constexpr int tile_rows = !hot<T>                  ? 4
-                                 : HWY_TARGET == HWY_AVX3 ? 8
-                                                          : 6;
+inline constexpr int tile_rows = hot<T> ? 6 : 4;
 inline constexpr int block_depth = 512;
 template <class T>
 inline constexpr int block_rows = 24 * tile_rows<T>;
@@ -34,7 +34,7 @@ inline constexpr int cache_line = 64;                   // bytes
 template <int panels, class T>
 HWY_INLINE void pack_panels(const PackArgs<T>& args, int column, T* target) {
   const Tag<T> d;
-  constexpr int L = lanes_of<T>, width = vectors * L, rows_ahead = 8;
+  constexpr int L = lanes_of<T>, width = vectors<T> * L, rows_ahead = 8;
   const std::ptrdiff_t row_step = args.row_step, panel_stride = args.panel_stride;
   const int depth = args.depth;
   const T* from = args.b + column;
@@ -42,7 +42,7 @@ HWY_INLINE void pack_panels(const PackArgs<T>& args, int column, T* target) {
     for (int i = 0; i < panels; ++i) {
       __builtin_prefetch(from + rows_ahead * row_step + i * width);  // a hint: it may point anywhere
       T* to = target + i * panel_stride;
-      for (int v = 0; v < vectors; ++v) hn::StoreU(hn::LoadU(d, from + i * width + v * L), d, to + v * L);
+      for (int v = 0; v < vectors<T>; ++v) hn::StoreU(hn::LoadU(d, from + i * width + v * L), d, to + v * L);
     }
   }
 }
@@ -101,7 +101,7 @@ void transpose(const TransposeArgs<T>& args) {
 // Several panels at once where that is possible; one element after the other for columns that lie apart or are too few.
 template <class T>
 void pack(const PackArgs<T>& args) {
-  constexpr int width = vectors * lanes_of<T>, at_once = 4;
+  constexpr int width = vectors<T> * lanes_of<T>, at_once = 4;
   T* target = args.target;
   int column = 0;
   if (args.column_step == 1) {
@@ -129,16 +129,20 @@ void pack(const PackArgs<T>& args) {
 
 // The panel after this one, fetched into the second-level cache while this one is multiplied: panels come from the
 // third-level cache as a rule, and few rows do not make up for the wait. 5 points of the peak with 144 rows, 8 with 64.
-// A tile fetches its share, two cache lines after the other, some every `depth` steps.
+// A tile fetches its share, run after run of as many lines as a row has, but two at least, some every `depth` steps.
 struct Ahead {
   static constexpr int depth = 16;
-  static constexpr int most_at_once = 4;  // more would have to be waited for
+  static constexpr int most_lines = 8;  // at once; more would have to be waited for
 
   const char* at;
-  std::ptrdiff_t second, step;  // from the first line to the second, and to the next two
-  int at_once;                  // so many times two lines
+  std::ptrdiff_t line, step;  // from a line of a run to the next, and to the next run
+  int at_once;                // so many runs
   int times;
 };
+template <class T>
+inline constexpr int row_bytes = vectors<T>* lanes_of<T>* static_cast<int>(sizeof(T));
+template <class T>
+inline constexpr int row_lines = std::max(row_bytes<T> / cache_line, 2);
 
 // Rows of a matrix that are not a panel's yet.
 template <class T>
@@ -150,8 +154,8 @@ struct Unpacked {
   void pack(int count) {
     const Tag<T> d;
     constexpr int L = lanes_of<T>;
-    for (int k = 0; k < count; ++k, from += step, panel += vectors * L) {
-      for (int v = 0; v < vectors; ++v) hn::Store(hn::LoadU(d, from + v * L), d, panel + v * L);
+    for (int k = 0; k < count; ++k, from += step, panel += vectors<T> * L) {
+      for (int v = 0; v < vectors<T>; ++v) hn::Store(hn::LoadU(d, from + v * L), d, panel + v * L);
     }
   }
 };
@@ -161,20 +165,20 @@ template <int rows, bool packs, class T>
 HWY_INLINE void tile(const GemmArgs<T>& args, int r, const T* panel, Ahead ahead, T* c, std::ptrdiff_t c_stride,
                      const T* added, std::ptrdiff_t added_stride, [[maybe_unused]] Unpacked<T> unpacked) {
   const Tag<T> d;
-  constexpr int L = lanes_of<T>, width = vectors * L;
-  Vec<T> sum[rows][vectors];
+  constexpr int L = lanes_of<T>, width = vectors<T> * L;
+  Vec<T> sum[rows][vectors<T>];
   for (int i = 0; i < rows; ++i) {
-    for (int v = 0; v < vectors; ++v) sum[i][v] = hn::Zero(d);
+    for (int v = 0; v < vectors<T>; ++v) sum[i][v] = hn::Zero(d);
     // c is far away as a rule, and needed when the sums are ready (2 to 4 points of the peak).
-    __builtin_prefetch(c + i * c_stride, 1);
-    __builtin_prefetch(c + i * c_stride + width - 1, 1);
+    for (int l = 0; l < row_lines<T>; ++l) {
+      __builtin_prefetch(c + i * c_stride + l * (width - 1) / (row_lines<T> - 1), 1);
+    }
   }
   const T* a = args.a + r * args.a_stride;
   for (int turn = 0; turn < args.depth / Ahead::depth; ++turn) {
     if (turn < ahead.times) {
       for (int i = 0; i < ahead.at_once; ++i, ahead.at += ahead.step) {
-        __builtin_prefetch(ahead.at, 0, 2);
-        __builtin_prefetch(ahead.at + ahead.second, 0, 2);
+        for (int l = 0; l < row_lines<T>; ++l) __builtin_prefetch(ahead.at + l * ahead.line, 0, 2);
       }
     }
     if constexpr (packs) unpacked.pack(Ahead::depth);
@@ -188,7 +192,7 @@ HWY_INLINE void tile(const GemmArgs<T>& args, int r, const T* panel, Ahead ahead
     accumulate(a + k, args.a_stride, 1, panel + k * width, width, 1, sum);
   }
   for (int i = 0; i < rows; ++i) {
-    for (int v = 0; v < vectors; ++v) {
+    for (int v = 0; v < vectors<T>; ++v) {
       if (added != nullptr) sum[i][v] = hn::Add(hn::LoadU(d, added + i * added_stride + v * L), sum[i][v]);
       hn::StoreU(sum[i][v], d, c + i * c_stride + v * L);
     }
@@ -207,7 +211,7 @@ struct Columns {
 // Some rows of them, into c or, for a panel that reaches beyond the last column, through a tile beside.
 template <int rows, class T>
 HWY_INLINE void panel_rows(const GemmArgs<T>& args, int r, const Columns<T>& of) {
-  constexpr int width = vectors * lanes_of<T>;
+  constexpr int width = vectors<T> * lanes_of<T>;
   T* c = args.c + r * args.c_stride + of.column;
   const T* added = args.added == nullptr ? nullptr : args.added + r * args.added_stride + of.column;
   const int columns = args.columns - of.column;
@@ -233,32 +237,33 @@ HWY_INLINE void panel_rows(const GemmArgs<T>& args, int r, const Columns<T>& of)
   }
 }
 
-// Hints for so many pairs of lines. They may point anywhere behind the last panel.
+// Hints for so many runs of lines. They may point anywhere behind the last panel.
 template <class T>
-Ahead ahead_of(const GemmArgs<T>& args, const T* first, std::ptrdiff_t second, std::ptrdiff_t step, int pairs) {
+Ahead ahead_of(const GemmArgs<T>& args, const T* first, std::ptrdiff_t line, std::ptrdiff_t step, int runs) {
   const int tiles = std::max(args.rows / tile_rows<T>, 1), turns = std::max(args.depth / Ahead::depth, 1);
-  const int share = (pairs + tiles - 1) / tiles;
-  const int at_once = std::min((share + turns - 1) / turns, Ahead::most_at_once);
-  return {reinterpret_cast<const char*>(first), second, step, at_once, share / std::max(at_once, 1) + 1};
+  const int share = (runs + tiles - 1) / tiles;
+  const int at_once = std::min((share + turns - 1) / turns, Ahead::most_lines / row_lines<T>);
+  return {reinterpret_cast<const char*>(first), line, step, at_once, share / std::max(at_once, 1) + 1};
 }
 
 // The panel at a column. Where it has to be packed, that is left to the first tile if the matrix has it row by row.
 template <class T>
 HWY_INLINE Columns<T> columns_at(const GemmArgs<T>& args, int column) {
-  constexpr int width = vectors * lanes_of<T>;
-  constexpr std::ptrdiff_t row_bytes = width * sizeof(T);
+  constexpr int width = vectors<T> * lanes_of<T>;
   const std::ptrdiff_t index = column / width;
   const T* panel = args.b + index * args.panel_stride;
   if (args.unpacked == nullptr) {
-    const auto pairs = static_cast<int>(args.depth * row_bytes / (2 * cache_line));
-    return {panel, column, ahead_of(args, panel + args.panel_stride, cache_line, 2 * cache_line, pairs), {}};
+    constexpr int run = row_lines<T> * cache_line;
+    const int runs = args.depth * row_bytes<T> / run;
+    return {panel, column, ahead_of(args, panel + args.panel_stride, cache_line, run, runs), {}};
   }
   const auto& [b, row_step, column_step, depth, columns, target, panel_stride] = *args.unpacked;
   const T* from = b + column * column_step;
   T* to = target + index * panel_stride;
   if (hot<T> && column_step == 1 && args.rows >= tile_rows<T> && column + width <= columns) {
     const auto step = row_step * static_cast<std::ptrdiff_t>(sizeof(T));
-    return {panel, column, ahead_of(args, from + width, row_bytes - 1, step, depth), {from, row_step, to}};
+    constexpr int line = (row_bytes<T> - 1) / (row_lines<T> - 1);  // to the last byte, wherever the row lies
+    return {panel, column, ahead_of(args, from + width, line, step, depth), {from, row_step, to}};
   }
   pack<T>({from, row_step, column_step, depth, std::min(width, columns - column), to, panel_stride});
   return {panel, column, {}, {}};
@@ -266,7 +271,7 @@ HWY_INLINE Columns<T> columns_at(const GemmArgs<T>& args, int column) {
 
 template <class T>
 void multiply(const GemmArgs<T>& args) {
-  constexpr int width = vectors * lanes_of<T>;
+  constexpr int width = vectors<T> * lanes_of<T>;
   for (int column = 0; column < args.columns; column += width) {
     const Columns<T> of = columns_at(args, column);
     int r = 0;
@@ -283,8 +288,8 @@ void multiply(const GemmArgs<T>& args) {
 }
 
 template <class T>
-constexpr GemmKernels<T> gemm_table = {vectors* lanes_of<T>, tile_rows<T>, block_rows<T>, block_depth,
-                                       block_size<T>,        multiply<T>,  pack<T>,       transpose<T>};
+constexpr GemmKernels<T> gemm_table = {vectors<T>* lanes_of<T>, tile_rows<T>, block_rows<T>, block_depth,
+                                       block_size<T>,           multiply<T>,  pack<T>,       transpose<T>};
 
 }  // namespace
 }  // namespace qkv::kernels::HWY_NAMESPACE

@@ -23,7 +23,7 @@ namespace {
 // 512 and 1024, D = 64: 83 and 83 % with 8 panels by 192 keys; 6 by 192 had 81 and 84, 8 by 128 81 and 83, 6 by 128 81
 // and 82. `qkv bench backward` measures again.
 #if HWY_TARGET == HWY_AVX3
-inline constexpr int gradient_panels = 4;
+inline constexpr int gradient_panels = 3;
 inline constexpr int gradient_keys = 192;
 #elif HWY_TARGET == HWY_AVX2
 inline constexpr int gradient_panels = 8;
@@ -33,9 +33,9 @@ inline constexpr int gradient_panels = 6;
 inline constexpr int gradient_keys = 128;
 #endif
 
-// Tiles of gathered sums are as those of scores.
-template <class T>
-inline constexpr int gather_keys = score_keys<T, pool_vectors>;
+// Tiles of gathered sums are as those of pooled values.
+template <class T, int vectors>
+inline constexpr int gather_keys = pool_rows<T, vectors>;
 
 // A tile of products, that starts from start(v) and is handed to finish(sum, place in the block, v).
 template <int keys, int vectors, class T, class Start, class Finish>
@@ -167,10 +167,10 @@ HWY_INLINE void gather_tile(const GatherArgs<T>& args, int j, int column, std::p
     const T* next = p + 1 < args.count ? args.panels[p + 1].weights + j * panel.lanes
                                        : args.panels[0].weights + (j + keys) * panel.lanes;
     for (int r = 0; r < keys; ++r) {
-      for (int v = 0; v < max_vectors; ++v) __builtin_prefetch(next + (r * max_vectors + v) * L);
+      for (int v = 0; v < max_vectors<T>; ++v) __builtin_prefetch(next + (r * max_vectors<T> + v) * L);
     }
     accumulate(panel.weights + j * panel.lanes, panel.lanes, 1, panel.values + strip_offset, strip_width<T>, panel.rows,
-               sum);
+               sum, args.strip_stride);
   }
   for (int r = 0; r < keys; ++r) {
     for (int v = 0; v < vectors; ++v) hn::Store(sum[r][v], d, sums + r * args.sum_stride + v * L);
@@ -179,11 +179,10 @@ HWY_INLINE void gather_tile(const GatherArgs<T>& args, int j, int column, std::p
 
 template <int vectors, class T>
 HWY_INLINE void gather_columns(const GatherArgs<T>& args, int column, std::ptrdiff_t strip_offset) {
+  constexpr int keys = gather_keys<T, vectors>;
   int j = 0;
-  for (; j + gather_keys<T> <= args.keys; j += gather_keys<T>) {
-    gather_tile<gather_keys<T>, vectors>(args, j, column, strip_offset);
-  }
-  if constexpr (4 < gather_keys<T>) {
+  for (; j + keys <= args.keys; j += keys) gather_tile<keys, vectors>(args, j, column, strip_offset);
+  if constexpr (4 < keys) {
     for (; j + 4 <= args.keys; j += 4) gather_tile<4, vectors>(args, j, column, strip_offset);
   }
   for (; j < args.keys; ++j) gather_tile<1, vectors>(args, j, column, strip_offset);
@@ -191,12 +190,9 @@ HWY_INLINE void gather_columns(const GatherArgs<T>& args, int column, std::ptrdi
 
 template <class T>
 void gather(const GatherArgs<T>& args) {
-  int column = 0;
-  std::ptrdiff_t strip = 0;
-  for (; column + strip_width<T> <= args.width; column += strip_width<T>, strip += args.strip_stride) {
-    gather_columns<pool_vectors>(args, column, strip);
-  }
-  if (column < args.width) gather_columns<1>(args, column, strip);
+  for_each_strip<T, false>(args.width, args.strip_stride, [&]<int vectors>(int column, std::ptrdiff_t strip_offset) {
+    gather_columns<vectors>(args, column, strip_offset);
+  });
 }
 
 template <class T, class Derivative>
@@ -243,7 +239,7 @@ void distance(const DistanceGradientArgs<T>& args) {
 template <class T>
 constexpr GradientKernels<T> gradient_table = {gradient_panels,
                                                gradient_keys,
-                                               gather_keys<T>,
+                                               gather_keys<T, strip_vectors>,
                                                weigh<T>,
                                                chain<T>,
                                                exponentials<T>,

@@ -30,37 +30,38 @@ HWY_INLINE void for_each_tile(int first, int last, const Tile& tile) {
   }
 }
 
-// Fills a panel's scores: fill(key, sums) turns zeros into the scores of a tile whose first key is given. Raises
-// row_max where that is asked for.
+// Fills the scores of a part of a panel, from the lane `part` on: fill(key, sums) turns zeros into the scores of a tile
+// whose first key is given. Raises row_max where that is asked for.
 template <int tile_keys, int vectors, class T, class Fill>
-HWY_INLINE void fill_panel(const ScoreArgs<T>& args, const Fill& fill) {
+HWY_INLINE void fill_part(const ScoreArgs<T>& args, int part, const Fill& fill) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
   Vec<T> highest[vectors];
   for (int v = 0; v < vectors; ++v) {
-    highest[v] = args.row_max != nullptr ? hn::Load(d, args.row_max + v * L) : hn::Zero(d);
+    highest[v] = args.row_max != nullptr ? hn::Load(d, args.row_max + part + v * L) : hn::Zero(d);
   }
   const T* keys_begin = static_cast<const T*>(args.keys);
   const std::ptrdiff_t key_stride = args.key_stride;
-  T* scores = args.scores;
+  const int lanes = lanes_around<T, vectors>(args.lanes);
+  T* scores = args.scores + part;
   for_each_tile<tile_keys>(args.first, args.last, [&]<int keys>(int j) {
     Vec<T> sum[keys][vectors];
     for (int r = 0; r < keys; ++r) {
       for (int v = 0; v < vectors; ++v) sum[r][v] = hn::Zero(d);
     }
     fill(keys_begin + j * key_stride, sum);
-    T* at = scores + j * vectors * L;
+    T* at = scores + j * lanes;
     for (int v = 0; v < vectors; ++v) {
       auto high = highest[v];
       for (int r = 0; r < keys; ++r) {
         high = max_of_numbers(high, sum[r][v]);
-        hn::Store(sum[r][v], d, at + (r * vectors + v) * L);
+        hn::Store(sum[r][v], d, at + r * lanes + v * L);
       }
       highest[v] = high;
     }
   });
   if (args.row_max == nullptr) return;
-  for (int v = 0; v < vectors; ++v) hn::Store(highest[v], d, args.row_max + v * L);
+  for (int v = 0; v < vectors; ++v) hn::Store(highest[v], d, args.row_max + part + v * L);
 }
 
 // The distance of decode's rows of queries.

@@ -34,10 +34,9 @@ HWY_INLINE void spread_bits(const RowBits* bits, T* signs) {
   constexpr int L = lanes_of<T>;
   using Word = hwy::MakeUnsigned<T>;
   for (int v = 0; v < vectors; ++v) {
-    const auto last = hn::Set(words, static_cast<Word>(8 * sizeof(T) - 1) - static_cast<Word>(v * L));
-    const auto to_sign = hn::Sub(last, hn::Iota(words, 0));
+    const auto to_sign = hn::Sub(hn::Set(words, static_cast<Word>(8 * sizeof(T) - 1)), hn::Iota(words, 0));
     for (int r = 0; r < keys; ++r) {
-      auto sign = hn::Shl(hn::Set(words, Word{bits[r]}), to_sign);
+      auto sign = hn::Shl(hn::Set(words, static_cast<Word>(bits[r] >> (v * L))), to_sign);
 #if HWY_TARGET != HWY_AVX2 && HWY_TARGET != HWY_AVX3
       // Without vectors of their own, targets take for negative what is below 0, which -0 is not.
       sign = hn::BitCast(words, hn::BroadcastSignBit(hn::BitCast(hn::RebindToSigned<Tag<T>>(), sign)));
@@ -97,7 +96,7 @@ void score_panel(const ScoreArgs<T>& args) {
   constexpr int L = lanes_of<T>;
   Vec<T> highest[vectors];
   for (int v = 0; v < vectors; ++v) highest[v] = hn::Load(d, args.row_max + v * L);
-  constexpr bool every_height = hot<T> && then == Then::nothing;
+  constexpr bool every_height = hot<T> && then == Then::nothing && HWY_TARGET == HWY_AVX2;
   HWY_ALIGN T signs[then == Then::exclude ? score_keys<T, vectors> * vectors * L : 1];
   Ahead* ahead = args.ahead;
   for_each_score_tile<T, vectors, every_height>(args.first, args.last, [&]<int keys>(int j) {
@@ -148,7 +147,8 @@ template <int vectors, bool with_entropy, class T>
 void weigh_panel(const WeighArgs<T>& args) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
-  constexpr int at_once = 4 / vectors;  // keys, so that four vectors go together
+  // Keys, so that four vectors or more go together.
+  constexpr int at_once = vectors == 3 || HWY_TARGET == HWY_SCALAR ? 2 : 4 / vectors;
   const auto lowest = hn::Set(d, -std::numeric_limits<T>::infinity());
   Vec<T> reference[vectors], sum[vectors], entropy[vectors];
   for (int v = 0; v < vectors; ++v) {
@@ -224,7 +224,8 @@ HWY_INLINE void pool_tile(const PoolArgs<T>& args, Step value_step, int r, int c
     for (int v = 0; v < vectors; ++v) sum[i][v] = hn::Zero(d);
   }
   accumulate(args.weights + first * args.lanes + r, 1, args.lanes,
-             static_cast<const T*>(args.values) + strip_offset + first * value_step, value_step, last - first, sum);
+             static_cast<const T*>(args.values) + strip_offset + first * value_step, value_step, last - first, sum,
+             args.strip_stride);
   // Earlier blocks' sums come last: nothing waits for them, and a sum of sums rounds less than one long sum.
   if (args.rescale != nullptr) {
     const T* sums = args.sums + r * args.sum_stride + column;
@@ -244,14 +245,15 @@ HWY_INLINE void pool_tile(const PoolArgs<T>& args, Step value_step, int r, int c
 
 template <int vectors, class T, class Step>
 HWY_INLINE void pool_columns(const PoolArgs<T>& args, Step value_step, int column, std::ptrdiff_t strip_offset) {
+  constexpr int rows = pool_rows<T, vectors>;
   int r = 0;
-  for (; r + pool_rows<T> <= args.rows; r += pool_rows<T>) {
-    pool_tile<pool_rows<T>, vectors>(args, value_step, r, column, strip_offset);
+  for (; r + rows <= args.rows; r += rows) {
+    pool_tile<rows, vectors>(args, value_step, r, column, strip_offset);
   }
-  if constexpr (4 < pool_rows<T>) {
+  if constexpr (4 < rows) {
     for (; r + 4 <= args.rows; r += 4) pool_tile<4, vectors>(args, value_step, r, column, strip_offset);
   }
-  if constexpr (2 < pool_rows<T>) {
+  if constexpr (2 < rows) {
     for (; r + 2 <= args.rows; r += 2) pool_tile<2, vectors>(args, value_step, r, column, strip_offset);
   }
   if (r < args.rows) pool_tile<1, vectors>(args, value_step, r, column, strip_offset);
@@ -259,19 +261,15 @@ HWY_INLINE void pool_columns(const PoolArgs<T>& args, Step value_step, int colum
 
 template <class T, class Step>
 void pool_values(const PoolArgs<T>& args, Step value_step) {
-  constexpr int L = lanes_of<T>;
-  int column = 0;
-  std::ptrdiff_t strip_offset = 0;
-  for (; column + pool_vectors * L <= args.width; column += pool_vectors * L, strip_offset += args.strip_stride) {
-    pool_columns<pool_vectors>(args, value_step, column, strip_offset);
-  }
-  if (column < args.width) pool_columns<1>(args, value_step, column, strip_offset);
+  for_each_strip<T, true>(args.width, args.strip_stride, [&]<int vectors>(int column, std::ptrdiff_t strip_offset) {
+    pool_columns<vectors>(args, value_step, column, strip_offset);
+  });
 }
 
-// Values in strips are the rule, and their distance as a constant is worth half a point of the peak.
+// Values in strips are the rule, and their distance as a constant is worth half a point of the peak with AVX2.
 template <class T>
 void pool(const PoolArgs<T>& args) {
-  if constexpr (hot<T>) {
+  if constexpr (hot<T> && HWY_TARGET == HWY_AVX2) {
     constexpr std::integral_constant<std::ptrdiff_t, strip_width<T>> in_strips;
     if (args.value_stride == in_strips) return pool_values(args, in_strips);
   }
@@ -291,7 +289,7 @@ bool spread(const SpreadArgs<T>& args) {
     T* to = target + r * strip_width<T>;
     int column = 0;
     for (; column + strip_width<T> <= width; column += strip_width<T>, to += strip_stride) {
-      for (int v = 0; v < pool_vectors; ++v) {
+      for (int v = 0; v < strip_vectors; ++v) {
         const auto values = hn::LoadU(d, row + column + v * L);
         differences = hn::Or(differences, hn::Sub(values, values));
         hn::Store(values, d, to + v * L);
@@ -368,8 +366,8 @@ void transpose(const TransposeArgs<T>& args) {
 
 template <class T>
 constexpr PanelKernels<T> panel_table = {
-    lanes_of<T>,  max_vectors, block_keys, group_panels, strip_width<T>, score_keys<T, max_vectors>,
-    transpose<T>, spread<T>,   score<T>,   weigh<T>,     pool<T>};
+    lanes_of<T>,  max_vectors<T>, block_keys, group_panels, strip_width<T>, score_keys<T, max_vectors<T>>,
+    transpose<T>, spread<T>,      score<T>,   weigh<T>,     pool<T>};
 
 }  // namespace
 }  // namespace qkv::kernels::HWY_NAMESPACE

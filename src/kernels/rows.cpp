@@ -85,39 +85,47 @@ unsigned survey(const T* row, int count, T* seen) {
   return found;
 }
 
+// Stores words of 64 bits, of which the vectors hold halves.
+template <class D>
+HWY_INLINE void store_bits(D d, hn::Vec<D> low, hn::Vec<D> high, RowBits* words) {
+  hn::StoreInterleaved2(low, high, d, reinterpret_cast<std::uint32_t*>(words));
+}
+
 template <class T>
-void gather_signs(const T* row, std::ptrdiff_t stride, int rows, int count, std::uint32_t* words) {
+void gather_signs(const T* row, std::ptrdiff_t stride, int rows, int count, RowBits* words) {
   int j = 0;
   if constexpr (std::is_same_v<T, float>) {
     const Tag<T> d;
     const hn::RebindToUnsigned<Tag<T>> bits;
     for (; j + lanes_of<T> <= count; j += lanes_of<T>) {
-      auto word = hn::Zero(bits);
-      for (int r = rows - 1; r >= 0; --r) {
-        const auto sign = hn::ShiftRight<31>(hn::BitCast(bits, hn::LoadU(d, row + r * stride + j)));
-        word = hn::Or(hn::Add(word, word), sign);
-      }
-      hn::StoreU(word, bits, words + j);
+      const auto of_rows = [&](int first, int last) {
+        auto word = hn::Zero(bits);
+        for (int r = last - 1; r >= first; --r) {
+          const auto sign = hn::ShiftRight<31>(hn::BitCast(bits, hn::LoadU(d, row + r * stride + j)));
+          word = hn::Or(hn::Add(word, word), sign);
+        }
+        return word;
+      };
+      store_bits(bits, of_rows(0, std::min(rows, 32)), of_rows(32, rows), words + j);
     }
   }
   for (; j < count; ++j) {
     words[j] = 0;
-    for (int r = 0; r < rows; ++r) words[j] |= std::uint32_t{std::signbit(row[r * stride + j])} << r;
+    for (int r = 0; r < rows; ++r) words[j] |= RowBits{std::signbit(row[r * stride + j])} << r;
   }
 }
 
 // Bytes first, each with the bits of eight rows, so that a vector has many keys.
-void gather_flags(const std::uint8_t* flags, std::ptrdiff_t stride, bool kept, int rows, int count,
-                  std::uint32_t* words) {
+void gather_flags(const std::uint8_t* flags, std::ptrdiff_t stride, bool kept, int rows, int count, RowBits* words) {
   int j = 0;
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-  constexpr int eight = 8;
+  constexpr int eight = 8, bytes_of_half = 4;
   const hn::ScalableTag<std::uint8_t> bytes;
   const hn::ScalableTag<std::uint32_t> wide;
   const hn::Rebind<std::uint8_t, decltype(wide)> narrow;
   constexpr int N = hn::MaxLanes(bytes), L = hn::MaxLanes(wide);
   const auto none = hn::Zero(bytes), set_is = hn::Set(bytes, kept ? 0 : 0xff);
-  HWY_ALIGN std::uint8_t of_rows[4][N];
+  HWY_ALIGN std::uint8_t of_rows[sizeof(RowBits)][N];
   for (; j + N <= count; j += N) {
     const int groups = (rows + eight - 1) / eight;
     for (int g = 0; g < groups; ++g) {
@@ -129,17 +137,20 @@ void gather_flags(const std::uint8_t* flags, std::ptrdiff_t stride, bool kept, i
       hn::Store(byte, bytes, of_rows[g]);
     }
     for (int i = 0; i < N; i += L) {
-      auto word = hn::Zero(wide);
-      for (int g = groups - 1; g >= 0; --g) {
-        word = hn::Or(hn::ShiftLeft<eight>(word), hn::PromoteTo(wide, hn::Load(narrow, of_rows[g] + i)));
-      }
-      hn::StoreU(word, wide, words + j + i);
+      const auto join = [&](int first, int last) {
+        auto word = hn::Zero(wide);
+        for (int g = last - 1; g >= first; --g) {
+          word = hn::Or(hn::ShiftLeft<eight>(word), hn::PromoteTo(wide, hn::Load(narrow, of_rows[g] + i)));
+        }
+        return word;
+      };
+      store_bits(wide, join(0, std::min(groups, bytes_of_half)), join(bytes_of_half, groups), words + j + i);
     }
   }
 #endif
   for (; j < count; ++j) {
     words[j] = 0;
-    for (int r = 0; r < rows; ++r) words[j] |= std::uint32_t{(flags[r * stride + j] != 0) != kept} << r;
+    for (int r = 0; r < rows; ++r) words[j] |= RowBits{(flags[r * stride + j] != 0) != kept} << r;
   }
 }
 

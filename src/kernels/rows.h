@@ -6,6 +6,8 @@
 
 #include <qkv/isa.h>
 
+#include "kernels/block.h"
+
 namespace qkv::kernels {
 
 // What a table of values added to scores holds; see survey.
@@ -20,11 +22,11 @@ struct RowKernels {
   // Which of Found occur: -inf is excluded, all else is kept; a kept value may be nonzero. seen[i] becomes 0 where
   // row[i] is kept.
   unsigned (*survey)(const T* row, int count, T* seen);
-  // Bit r of words[j], r < rows <= 32, j < count, is the sign of row[r * stride + j].
-  void (*gather_signs)(const T* row, std::ptrdiff_t stride, int rows, int count, std::uint32_t* words);
+  // Bit r of words[j], r < rows <= 64, j < count, is the sign of row[r * stride + j].
+  void (*gather_signs)(const T* row, std::ptrdiff_t stride, int rows, int count, RowBits* words);
   // The same where flags[r * stride + j] != 0 differs from kept.
   void (*gather_flags)(const std::uint8_t* flags, std::ptrdiff_t stride, bool kept, int rows, int count,
-                       std::uint32_t* words);
+                       RowBits* words);
   // target[i] = source[i] * factor
   void (*scale)(const T* source, int count, T factor, T* target);
   // target[i] = x * factor, x = (source[i] - centre[i]) * factors[i], where factors may be null (1); returns the sum of

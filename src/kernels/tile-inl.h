@@ -18,6 +18,9 @@ namespace qkv::kernels::HWY_NAMESPACE {
 template <class T>
 inline constexpr bool hot = std::is_same_v<T, float>&& HWY_TARGET != HWY_SCALAR;
 
+// Values that are loaded as vectors may lie in strips of so many.
+inline constexpr int strip_vectors = 2;
+
 // Rows of four share a pointer. With one for all of many rows, g++ keeps their distances in registers, more than there
 // are.
 inline constexpr int rows_of_pointer = 4;
@@ -27,10 +30,12 @@ using RowPointers = const T * [(rows + rows_of_pointer - 1) / rows_of_pointer];
 // One step of what follows.
 template <int rows, int vectors, class T>
 HWY_INLINE void accumulate_step(RowPointers<rows, T>& a, std::ptrdiff_t a_row, std::ptrdiff_t a_step, const T* b,
-                                Vec<T> (&sum)[rows][vectors]) {
+                                std::ptrdiff_t b_strip, Vec<T> (&sum)[rows][vectors]) {
   const Tag<T> d;
   Vec<T> column[vectors];
-  for (int j = 0; j < vectors; ++j) column[j] = hn::LoadU(d, b + j * lanes_of<T>);
+  for (int j = 0; j < vectors; ++j) {
+    column[j] = hn::LoadU(d, b + j / strip_vectors * b_strip + j % strip_vectors * lanes_of<T>);
+  }
   for (int r = 0; r < rows; ++r) {
     const Vec<T> value = hn::Set(d, a[r / rows_of_pointer][r % rows_of_pointer * a_row]);
     for (int j = 0; j < vectors; ++j) sum[r][j] = hn::MulAdd(value, column[j], sum[r][j]);
@@ -38,14 +43,16 @@ HWY_INLINE void accumulate_step(RowPointers<rows, T>& a, std::ptrdiff_t a_row, s
   for (auto& pointer : a) pointer += a_step;
 }
 
-// sum[r][j] += over k < depth of a[r * a_row + k * a_step] * b[k * b_step + j], j a vector of columns.
+// sum[r][j] += over k < depth of a[r * a_row + k * a_step] * b[k * b_step + j], j a vector of columns. Strips of two
+// vectors are b_strip apart, side by side as a rule.
 //
 // a is broadcast, b is loaded; each sum runs over k in rising order with one fused multiply-add a step, whatever the
 // tile's shape, so an element's bits do not depend on the tile that computed it. Inlined, so that strides that are
 // constants at the call stay constants here. Unrolled by 4: 2 and 8 were slower by 1 to 3 points (PERFORMANCE.md).
 template <int rows, int vectors, class T>
 HWY_INLINE void accumulate(const T* HWY_RESTRICT a, std::ptrdiff_t a_row, std::ptrdiff_t a_step,
-                           const T* HWY_RESTRICT b, std::ptrdiff_t b_step, int depth, Vec<T> (&sum)[rows][vectors]) {
+                           const T* HWY_RESTRICT b, std::ptrdiff_t b_step, int depth, Vec<T> (&sum)[rows][vectors],
+                           std::ptrdiff_t b_strip = strip_vectors * lanes_of<T>) {
   RowPointers<rows, T> pointers;
   for (int r = 0; r < rows; r += rows_of_pointer) {
     pointers[r / rows_of_pointer] = a + r * a_row;
@@ -54,7 +61,7 @@ HWY_INLINE void accumulate(const T* HWY_RESTRICT a, std::ptrdiff_t a_row, std::p
   }
   if constexpr (hot<T>) {
 #pragma GCC unroll 4
-    for (int k = 0; k < depth; ++k, b += b_step) accumulate_step(pointers, a_row, a_step, b, sum);
+    for (int k = 0; k < depth; ++k, b += b_step) accumulate_step(pointers, a_row, a_step, b, b_strip, sum);
   } else {
 #pragma GCC unroll 1
     for (int k = 0; k < depth; ++k, b += b_step) {
@@ -62,7 +69,7 @@ HWY_INLINE void accumulate(const T* HWY_RESTRICT a, std::ptrdiff_t a_row, std::p
       // g++ 12 would make vectors of the scalars of several k, and read a row behind the last one on the way.
       asm("" : "+r"(b));
 #endif
-      accumulate_step(pointers, a_row, a_step, b, sum);
+      accumulate_step(pointers, a_row, a_step, b, b_strip, sum);
     }
   }
 }

@@ -172,7 +172,7 @@ TYPED_TEST(GatherOf, ManyPanelsAreRight) {
           ragged.push_back({some, 1 + static_cast<int>(random.below(some)), first,
                             p == 1 ? first : first + static_cast<int>(random.below(keys - first + 1))});
         }
-        for (const int vectors : {1, 2, 5}) {
+        for (const int vectors : {1, 2, 4, 5, 7}) {
           expect_right<TypeParam>(causal, keys, vectors);
           expect_right<TypeParam>(ragged, keys, vectors);
           if (testing::Test::HasFatalFailure()) return;

@@ -96,7 +96,7 @@ TEST(Gemm, TransposedFactorsHaveTheBitsOfDenseOnes) {
 TEST(Gemm, ABiasIsAddedToEveryRow) {
   on_every_isa([] {
     for (const std::int64_t K : {0, 3, 300}) {
-      for (const std::int64_t N : {1, 15, 16, 40}) {
+      for (const std::int64_t N : {1, 15, 16, 40, 63, 64, 65, 129}) {
         const Tensor a = random_tensor({7, K}, 1, Dtype::float64), b = random_tensor({K, N}, 2, Dtype::float64);
         const Tensor bias = random_tensor({N}, 3, Dtype::float64), plain = product(a, b);
         Tensor c({7, N}, Dtype::float64);
@@ -194,7 +194,7 @@ TEST(Gemm, AddsABiasToEveryRow) {
 
 TEST(Gemm, WritesRowsWithGapsAndLeavesTheGapsAlone) {
   on_every_isa([] {
-    for (const std::int64_t N : {1, 7, 8, 17, 49}) {
+    for (const std::int64_t N : {1, 7, 8, 17, 49, 64, 65}) {
       const Tensor a = random_tensor({37, 29}, 1), b = random_tensor({29, N}, 2);
       const LaidOut c({1, 1, 37, N}, Dtype::float32, Layout::padded_rows);
       const MutableView x = c.view();

@@ -64,8 +64,8 @@ struct Form {
 template <class T>
 std::vector<Form> panel_forms() {
   const auto& kernels = kernels::panel_kernels<T>(current_isa());
-  std::vector<Form> forms = {{false, kernels.vector}};
-  if (kernels.max_vectors > 1) forms.push_back({false, kernels.max_vectors * kernels.vector});
+  std::vector<Form> forms;
+  for (int vectors = 1; vectors <= kernels.max_vectors; ++vectors) forms.push_back({false, vectors * kernels.vector});
   return forms;
 }
 inline std::vector<Form> decode_forms() { return {{true, 1}, {true, 2}, {true, 4}, {true, 8}}; }
