@@ -96,9 +96,13 @@ HWY_INLINE void with_vectors(int lanes, const Run& run) {
 template <class T, class Run>
 HWY_INLINE void for_each_part(int lanes, const Run& run) {
   constexpr int L = lanes_of<T>;
-  int first = 0;
-  for (; first + 2 * L <= lanes; first += 2 * L) run.template operator()<2>(first);
-  if (first < lanes) run.template operator()<1>(first);
+  if constexpr (max_vectors<T> <= 2) {
+    with_vectors<T>(lanes, [&]<int vectors>() { run.template operator()<vectors>(0); });
+  } else {
+    int first = 0;
+    for (; first + 2 * L <= lanes; first += 2 * L) run.template operator()<2>(first);
+    if (first < lanes) run.template operator()<1>(first);
+  }
 }
 
 // The lanes of a panel that such a part is of: a constant where parts are whole panels.

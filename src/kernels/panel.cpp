@@ -223,7 +223,7 @@ HWY_INLINE void pool_tile(const PoolArgs<T>& args, Step value_step, int r, int c
   for (int i = 0; i < rows; ++i) {
     for (int v = 0; v < vectors; ++v) sum[i][v] = hn::Zero(d);
   }
-  accumulate(args.weights + first * args.lanes + r, 1, args.lanes,
+  accumulate<rows>(args.weights + first * args.lanes + r, 1, args.lanes,
              static_cast<const T*>(args.values) + strip_offset + first * value_step, value_step, last - first, sum,
              args.strip_stride);
   // Earlier blocks' sums come last: nothing waits for them, and a sum of sums rounds less than one long sum.
