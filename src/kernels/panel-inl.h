@@ -21,10 +21,11 @@ namespace qkv::kernels::HWY_NAMESPACE {
 // keys by 2 vectors (Zen 3, score alone, D = 64: 96 %; 4 by 3 had 93).
 #if HWY_TARGET == HWY_AVX3
 template <class T>
-inline constexpr int max_vectors = hot<T> ? 3 : 2;
+inline constexpr int max_vectors = hot<T> ? 3 : 2;  // of a panel
 template <class T>
-inline constexpr int pool_strips = hot<T> ? 2 : 1;
-inline constexpr int block_keys = 192, small_tile = 4;
+inline constexpr int pool_strips = hot<T> ? 2 : 1;  // of values that go together
+inline constexpr int group_panels = 11;             // at 1024 queries, two groups
+inline constexpr int small_tile = 4;
 template <int vectors>
 inline constexpr int hot_keys = 8;
 template <int vectors>
@@ -36,7 +37,7 @@ template <class T>
 inline constexpr int max_vectors = 2;
 template <class T>
 inline constexpr int pool_strips = 1;
-inline constexpr int block_keys = 192;
+inline constexpr int group_panels = 16;
 #if HWY_TARGET == HWY_AVX2
 inline constexpr int small_tile = 4;
 template <int vectors>
@@ -51,6 +52,7 @@ template <int vectors>
 inline constexpr int hot_rows = 2;
 #endif
 #endif
+inline constexpr int block_keys = 192;
 
 template <class T, int vectors>
 inline constexpr int score_keys = hot<T> ? hot_keys<vectors> : small_tile;
@@ -59,7 +61,6 @@ inline constexpr int pool_rows = hot<T> ? hot_rows<vectors> : small_tile;
 
 template <class T>
 inline constexpr int strip_width = strip_vectors* lanes_of<T>;
-inline constexpr int group_panels = HWY_TARGET == HWY_AVX3 ? 11 : 16;
 
 // Calls columns<vectors>(column, offset) for all columns of rows in strips, of which as many as possible go together; a
 // strip and a half, too, where that is worth its code.
@@ -73,8 +74,8 @@ HWY_INLINE void for_each_strip(int width, std::ptrdiff_t strip_stride, const Col
       columns.template operator()<strips * strip_vectors>(column, offset);
     }
   };
-  if constexpr (pool_strips < T >> 1) advance.template operator()<pool_strips<T>>();
-  if constexpr (with_half && pool_strips < T >> 1) {
+  if constexpr (pool_strips<T> != 1) advance.template operator()<pool_strips<T>>();
+  if constexpr (with_half && pool_strips<T> != 1) {
     if (width - column > strip_width<T>) return columns.template operator()<strip_vectors + 1>(column, offset);
   }
   advance.template operator()<1>();
@@ -85,7 +86,7 @@ HWY_INLINE void for_each_strip(int width, std::ptrdiff_t strip_stride, const Col
 template <class T, class Run>
 HWY_INLINE void with_vectors(int lanes, const Run& run) {
   if (lanes == lanes_of<T>) return run.template operator()<1>();
-  if constexpr (max_vectors < T >> 2) {
+  if constexpr (max_vectors<T> != 2) {
     if (lanes == 2 * lanes_of<T>) return run.template operator()<2>();
   }
   run.template operator()<max_vectors<T>>();
@@ -96,7 +97,7 @@ HWY_INLINE void with_vectors(int lanes, const Run& run) {
 template <class T, class Run>
 HWY_INLINE void for_each_part(int lanes, const Run& run) {
   constexpr int L = lanes_of<T>;
-  if constexpr (max_vectors<T> <= 2) {
+  if constexpr (max_vectors<T> == 2) {
     with_vectors<T>(lanes, [&]<int vectors>() { run.template operator()<vectors>(0); });
   } else {
     int first = 0;
@@ -108,7 +109,7 @@ HWY_INLINE void for_each_part(int lanes, const Run& run) {
 // The lanes of a panel that such a part is of: a constant where parts are whole panels.
 template <class T, int vectors>
 HWY_INLINE int lanes_around(int lanes) {
-  return max_vectors<T> <= 2 ? vectors * lanes_of<T> : lanes;
+  return max_vectors<T> == 2 ? vectors * lanes_of<T> : lanes;
 }
 
 // A tile of `count` keys, at most `most`.
@@ -140,7 +141,7 @@ HWY_INLINE void for_each_score_tile(int first, int last, const Tile& tile) {
     }
   } else {
     if constexpr (keys > 6) {
-      if (left >= 4) tile.template operator()<4>(j), j += 4, left -= 4;
+      for (; left >= 4; j += 4, left -= 4) tile.template operator()<4>(j);
     }
     for (; left >= 2; j += 2, left -= 2) tile.template operator()<2>(j);
     if (left > 0) tile.template operator()<1>(j);

@@ -3,8 +3,9 @@
 // Scores are computed transposed, K * Q^T: keys are broadcast straight from their rows and need no packing, queries are
 // transposed once per panel, and a vector holds one key's scores for neighbouring queries. The output is P * V by rows:
 // weights are broadcast, values loaded as vectors. Values are copied, once for a group of panels, into strips two
-// vectors wide: straight from their rows, whose distance is a power of two as a rule, they fall on a few sets of the
-// first-level cache and throw each other out (88 % of peak for the product on Zen 3 instead of 97 %).
+// vectors wide, of which a tile takes one or two: straight from their rows, whose distance is a power of two as a rule,
+// they fall on a few sets of the first-level cache and throw each other out (88 % of peak for the product on Zen 3
+// instead of 97 %).
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/panel.cpp"
 #include "kernels/targets.h"
@@ -224,8 +225,8 @@ HWY_INLINE void pool_tile(const PoolArgs<T>& args, Step value_step, int r, int c
     for (int v = 0; v < vectors; ++v) sum[i][v] = hn::Zero(d);
   }
   accumulate<rows>(args.weights + first * args.lanes + r, 1, args.lanes,
-             static_cast<const T*>(args.values) + strip_offset + first * value_step, value_step, last - first, sum,
-             args.strip_stride);
+                   static_cast<const T*>(args.values) + strip_offset + first * value_step, value_step, last - first,
+                   sum, args.strip_stride);
   // Earlier blocks' sums come last: nothing waits for them, and a sum of sums rounds less than one long sum.
   if (args.rescale != nullptr) {
     const T* sums = args.sums + r * args.sum_stride + column;

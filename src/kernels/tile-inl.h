@@ -29,8 +29,8 @@ using RowPointers = const T * [(rows + shared - 1) / shared];
 
 // One step of what follows.
 template <int shared, int rows, int vectors, class T>
-HWY_INLINE void accumulate_step(RowPointers<rows, shared, T>& a, std::ptrdiff_t a_row, std::ptrdiff_t a_step, const T* b,
-                                std::ptrdiff_t b_strip, Vec<T> (&sum)[rows][vectors]) {
+HWY_INLINE void accumulate_step(RowPointers<rows, shared, T>& a, std::ptrdiff_t a_row, std::ptrdiff_t a_step,
+                                const T* b, std::ptrdiff_t b_strip, Vec<T> (&sum)[rows][vectors]) {
   const Tag<T> d;
   Vec<T> column[vectors];
   for (int j = 0; j < vectors; ++j) {
