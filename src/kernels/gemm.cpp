@@ -20,6 +20,8 @@ template <class T>
 inline constexpr int vectors = hot<T>&& HWY_TARGET == HWY_AVX3 ? 4 : 2;
 template <class T>
 inline constexpr int tile_rows = hot<T> ? 6 : 4;
+template <class T>
+inline constexpr int panel_width = vectors<T>* lanes_of<T>;
 // Sums that are ready at once need not be fetched again: a depth of 512 in one piece has 1 to 2 points more than in two
 // with AVX2 (Zen 3), and squares of 2048 have 5 more with AVX-512 (Emerald Rapids; 1 on Ice Lake), though a panel of it
 // is more than the first-level cache holds.
@@ -34,7 +36,7 @@ inline constexpr int cache_line = 64;                   // bytes
 template <int panels, class T>
 HWY_INLINE void pack_panels(const PackArgs<T>& args, int column, T* target) {
   const Tag<T> d;
-  constexpr int L = lanes_of<T>, width = vectors<T> * L, rows_ahead = 8;
+  constexpr int L = lanes_of<T>, width = panel_width<T>, rows_ahead = 8;
   const std::ptrdiff_t row_step = args.row_step, panel_stride = args.panel_stride;
   const int depth = args.depth;
   const T* from = args.b + column;
@@ -101,7 +103,7 @@ void transpose(const TransposeArgs<T>& args) {
 // Several panels at once where that is possible; one element after the other for columns that lie apart or are too few.
 template <class T>
 void pack(const PackArgs<T>& args) {
-  constexpr int width = vectors<T> * lanes_of<T>, at_once = 4;
+  constexpr int width = panel_width<T>, at_once = 4;
   T* target = args.target;
   int column = 0;
   if (args.column_step == 1) {
@@ -140,7 +142,7 @@ struct Ahead {
   int times;
 };
 template <class T>
-inline constexpr int row_bytes = vectors<T>* lanes_of<T>* static_cast<int>(sizeof(T));
+inline constexpr int row_bytes = panel_width<T>* static_cast<int>(sizeof(T));
 template <class T>
 inline constexpr int row_lines = std::max(row_bytes<T> / cache_line, 2);
 
@@ -154,7 +156,7 @@ struct Unpacked {
   void pack(int count) {
     const Tag<T> d;
     constexpr int L = lanes_of<T>;
-    for (int k = 0; k < count; ++k, from += step, panel += vectors<T> * L) {
+    for (int k = 0; k < count; ++k, from += step, panel += panel_width<T>) {
       for (int v = 0; v < vectors<T>; ++v) hn::Store(hn::LoadU(d, from + v * L), d, panel + v * L);
     }
   }
@@ -165,7 +167,7 @@ template <int rows, bool packs, class T>
 HWY_INLINE void tile(const GemmArgs<T>& args, int r, const T* panel, Ahead ahead, T* c, std::ptrdiff_t c_stride,
                      const T* added, std::ptrdiff_t added_stride, [[maybe_unused]] Unpacked<T> unpacked) {
   const Tag<T> d;
-  constexpr int L = lanes_of<T>, width = vectors<T> * L;
+  constexpr int L = lanes_of<T>, width = panel_width<T>;
   Vec<T> sum[rows][vectors<T>];
   for (int i = 0; i < rows; ++i) {
     for (int v = 0; v < vectors<T>; ++v) sum[i][v] = hn::Zero(d);
@@ -211,7 +213,7 @@ struct Columns {
 // Some rows of them, into c or, for a panel that reaches beyond the last column, through a tile beside.
 template <int rows, class T>
 HWY_INLINE void panel_rows(const GemmArgs<T>& args, int r, const Columns<T>& of) {
-  constexpr int width = vectors<T> * lanes_of<T>;
+  constexpr int width = panel_width<T>;
   T* c = args.c + r * args.c_stride + of.column;
   const T* added = args.added == nullptr ? nullptr : args.added + r * args.added_stride + of.column;
   const int columns = args.columns - of.column;
@@ -249,7 +251,7 @@ Ahead ahead_of(const GemmArgs<T>& args, const T* first, std::ptrdiff_t line, std
 // The panel at a column. Where it has to be packed, that is left to the first tile if the matrix has it row by row.
 template <class T>
 HWY_INLINE Columns<T> columns_at(const GemmArgs<T>& args, int column) {
-  constexpr int width = vectors<T> * lanes_of<T>;
+  constexpr int width = panel_width<T>;
   const std::ptrdiff_t index = column / width;
   const T* panel = args.b + index * args.panel_stride;
   if (args.unpacked == nullptr) {
@@ -271,7 +273,7 @@ HWY_INLINE Columns<T> columns_at(const GemmArgs<T>& args, int column) {
 
 template <class T>
 void multiply(const GemmArgs<T>& args) {
-  constexpr int width = vectors<T> * lanes_of<T>;
+  constexpr int width = panel_width<T>;
   for (int column = 0; column < args.columns; column += width) {
     const Columns<T> of = columns_at(args, column);
     int r = 0;
@@ -288,8 +290,8 @@ void multiply(const GemmArgs<T>& args) {
 }
 
 template <class T>
-constexpr GemmKernels<T> gemm_table = {vectors<T>* lanes_of<T>, tile_rows<T>, block_rows<T>, block_depth,
-                                       block_size<T>,           multiply<T>,  pack<T>,       transpose<T>};
+constexpr GemmKernels<T> gemm_table = {panel_width<T>, tile_rows<T>, block_rows<T>, block_depth,
+                                       block_size<T>,  multiply<T>,  pack<T>,       transpose<T>};
 
 }  // namespace
 }  // namespace qkv::kernels::HWY_NAMESPACE

@@ -124,9 +124,9 @@ HWY_INLINE void score_some(int j, int count, const Tile& tile) {
 // Calls tile<keys>(j) until all of first <= j < last have been in one tile.
 //
 // A small tile waits for its own sums, so two halves are better than a whole and a small one. But a tile of every
-// height is much code: it is for float's plain scores where whole tiles are few keys; all else takes small ones. All
-// but what is left over at the end goes through one loop, where g++ keeps the sums in registers: it does not where the
-// same tile stands behind a loop.
+// height is much code: it is for float's plain scores with AVX2, whose 6 keys often leave some over, while AVX-512's 8
+// divide its blocks and panels; all else takes small ones. All but what is left over at the end goes through one loop,
+// where g++ keeps the sums in registers: it does not where the same tile stands behind a loop.
 template <class T, int vectors, bool every_height, class Tile>
 HWY_INLINE void for_each_score_tile(int first, int last, const Tile& tile) {
   constexpr int keys = score_keys<T, vectors>, at_least = every_height ? 2 * keys : keys;

@@ -148,7 +148,7 @@ template <int vectors, bool with_entropy, class T>
 void weigh_panel(const WeighArgs<T>& args) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
-  // Keys, so that four vectors or more go together.
+  // Keys, so that four vectors or more go together; fewer, for the size of the code, where there are no vectors.
   constexpr int at_once = vectors == 3 || HWY_TARGET == HWY_SCALAR ? 2 : 4 / vectors;
   const auto lowest = hn::Set(d, -std::numeric_limits<T>::infinity());
   Vec<T> reference[vectors], sum[vectors], entropy[vectors];
