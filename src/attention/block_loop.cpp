@@ -9,6 +9,7 @@
 #include "attention/load.h"
 #include "base/divide_up.h"
 #include "base/numbers.h"
+#include "kernels/processor.h"
 
 namespace qkv {
 
@@ -204,6 +205,7 @@ void BlockLoop<T>::pool_block(int p, const MutableView& out) {
                             w_.factors,
                             sums(p),
                             strategy_.value_width(problem_)};
+  if (strategy_.decode) args.reading = kernels::best_reading(problem_.Dv * values.size);
   progress = Progress::started;
   std::fill_n(w_.factors, panel.lanes, T(1));
   if (select) return pool_selected(p, args);

@@ -7,6 +7,7 @@
 #include "attention/block_loop.h"
 #include "attention/functors.h"
 #include "base/numbers.h"
+#include "kernels/processor.h"
 
 namespace qkv {
 
@@ -61,6 +62,7 @@ void BlockLoop<T>::score(int p, int first, int last, T* row_max, bool with_pairs
                              last,        scores_,
                              row_max};
   if (ahead_.lines > 0) args.ahead = &ahead_;
+  if (strategy_.decode) args.reading = kernels::best_reading(way_->score->width * keys.size);
   if (with_pairs) {
     const Part& part = sight_.part(p);
     if (part.table.bits) {

@@ -41,6 +41,12 @@ struct Ahead {
   int lines = 0;
 };
 
+// In which order few rows read many keys, which come from memory.
+struct Reading {
+  int apart = 1;  // 1: a block is one stream; decode_streams of so many keys otherwise, a key of each in turn
+  int ahead = 0;  // the cache is told of the key that comes so many keys later in a stream; 0: it is not
+};
+
 // Fills scores[j * lanes + r] for first <= j < last with
 //
 //   dot              q_r . k_j
@@ -66,6 +72,7 @@ struct ScoreArgs {
   bool added_is_finite = false;       // nothing is excluded
   const RowBits* excluded = nullptr;  // [keys]
   Ahead* ahead = nullptr;             // dot of panels only; its streams move on
+  Reading reading = {};               // dot of decode only
   // Additive.
   const T* hidden = nullptr;  // [depth]
   T offset = 0;               // the sum of `hidden`
@@ -132,6 +139,7 @@ struct PoolArgs {
   const T* factors = nullptr;
   T* out = nullptr;
   std::ptrdiff_t out_stride = 0;
+  Reading reading = {};  // decode only; values are added in the order in which they are read
 };
 
 // rows of source (T, row r at source + r * stride, `columns` long) times scale, to target[column][lanes]; missing rows
@@ -289,7 +297,8 @@ const EditKernels<T>& edit_kernels(Isa isa);
 // Few rows, many keys. Keys and values are read in their storage type, each once for all rows.
 inline constexpr int decode_rows = 8;    // at most, of one pass
 inline constexpr int decode_keys = 512;  // keys in a block: runs of 64 lost 15 % of the bandwidth (PERFORMANCE.md)
-inline constexpr int decode_pad = 16;    // scores have room for a whole number of so many keys
+inline constexpr int decode_streams = 4;
+inline constexpr int decode_pad = 16;  // scores have room for a whole number of so many keys
 template <class T>
 struct DecodeKernels {
   int vector;

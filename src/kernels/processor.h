@@ -4,9 +4,13 @@
 
 #include <cstdint>
 
+#include "kernels/block.h"
+
 namespace qkv::kernels {
 
 bool is_intel();
+
+Reading best_reading(std::int64_t row_bytes);
 
 std::int64_t second_level_cache();  // bytes; 512 KB where nobody knows
 
