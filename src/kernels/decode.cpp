@@ -168,8 +168,9 @@ HWY_NOINLINE void score_run(const ScoreArgs<T>& args, int apart, int ahead, int 
 template <int lanes, class T, class Stored>
 auto score_run_of(int depth) {
   constexpr bool has = has_widths<T> && (lanes == 1 || lanes == 4);  // the other numbers of rows are rare
-  return of_width(depth, score_run<lanes, 0, T, Stored>, score_run < lanes, has ? 64 : 0, T, Stored >,
-                  score_run < lanes, has ? 128 : 0, T, Stored >);
+  constexpr int w64 = has ? 64 : 0, w128 = has ? 128 : 0;
+  return of_width(depth, score_run<lanes, 0, T, Stored>, score_run<lanes, w64, T, Stored>,
+                  score_run<lanes, w128, T, Stored>);
 }
 
 template <class T, class Stored>
@@ -254,12 +255,17 @@ void weigh_rows(const WeighArgs<T>& args) {
       }
     }
   };
-  // A group is 1, 2, 4 or more vectors.
-  if (group >= 4 * L) {
+  // A group is 1, 2, 4 or more vectors, at least `least`; one by one where there are none and nobody is in a hurry.
+  constexpr int least = decode_pad / L;
+  if constexpr (HWY_TARGET == HWY_SCALAR) {
+    weigh_vectors.template operator()<1>();
+  } else if constexpr (least >= 4) {
     weigh_vectors.template operator()<4>();
-  } else if (group == 2 * L) {
+  } else if (group >= 4 * L) {
+    weigh_vectors.template operator()<4>();
+  } else if (least >= 2 || group == 2 * L) {
     weigh_vectors.template operator()<2>();
-  } else {
+  } else if constexpr (least < 2) {
     weigh_vectors.template operator()<1>();
   }
   for (int r = 0; r < lanes; ++r) {
