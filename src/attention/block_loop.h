@@ -101,7 +101,13 @@ class BlockLoop {
   void transpose_rows(const View& view, int p, std::int64_t width, T scale, T* target) const;
   void set_score_parameters();
   void compute_scores(int p);
-  void score(int p, int first, int last, T* row_max, bool with_pairs = false);
+  // Of some of the panel's vectors only, where `some` is not empty: of dot products.
+  struct Lanes {
+    int first = 0, last = 0;
+    bool operator==(const Lanes&) const = default;
+  };
+  void score(int p, int first, int last, T* row_max, bool with_pairs = false, Lanes some = {});
+  void score_edge(int p, int first, int last);
   void squared_distances(int p);
   void call_score(int p, int first, int last) const;
   void edit_scores(int p, int first, int last, bool everything);

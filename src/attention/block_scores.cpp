@@ -1,6 +1,7 @@
 // attention/block_scores.cpp: the first and second station of the loop: a block's scores, and what is done to them.
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cmath>
 #include <limits>
 
@@ -48,7 +49,7 @@ void BlockLoop<T>::set_score_parameters() {
 
 // The scores of keys first <= j < last of the panel's part, before any edit.
 template <class T>
-void BlockLoop<T>::score(int p, int first, int last, T* row_max, bool with_pairs) {
+void BlockLoop<T>::score(int p, int first, int last, T* row_max, bool with_pairs, Lanes some) {
   const int lanes = group_.panel(p).lanes;
   if (way_ == nullptr) {
     std::fill(scores_ + first * lanes, scores_ + last * lanes, T(0));
@@ -61,6 +62,12 @@ void BlockLoop<T>::score(int p, int first, int last, T* row_max, bool with_pairs
                              lanes,       first,
                              last,        scores_,
                              row_max};
+  if (some.last > 0) {
+    args.queries += some.first;
+    args.scores += some.first;
+    args.lanes = some.last - some.first;
+    args.panel_lanes = lanes;
+  }
   if (ahead_.lines > 0) args.ahead = &ahead_;
   if (strategy_.decode) args.reading = kernels::best_reading(way_->score->width * keys.size);
   if (with_pairs) {
@@ -137,13 +144,49 @@ void BlockLoop<T>::compute_scores(int p) {
   // Only the keys that not every row sees are edited.
   const Whole whole = seen_by_all(p);
   if (whole.first < whole.last) score(p, whole.first, whole.last, row_max);
-  if (whole.first > 0) {
-    score(p, 0, whole.first, nullptr);
-    edit_scores(p, 0, whole.first, false);
+  const bool by_vector = by_panel_dot && panel.lanes > 2 * strategy_.vector;
+  for (const auto& [first, last] : {Whole{0, whole.first}, Whole{whole.last, part.keys}}) {
+    if (first == last) continue;
+    by_vector ? score_edge(p, first, last) : score(p, first, last, nullptr);
+    edit_scores(p, first, last, false);
   }
-  if (whole.last < part.keys) {
-    score(p, whole.last, part.keys, nullptr);
-    edit_scores(p, whole.last, part.keys, false);
+}
+
+// Scores keys that not every row of a wide panel sees: by tiles, and only for the vectors of rows between the first and
+// the last that sees something of the tile.
+template <class T>
+void BlockLoop<T>::score_edge(int p, int first, int last) {
+  const Panel& panel = group_.panel(p);
+  const int vector = strategy_.vector, tile = strategy_.panel->tile_keys;
+  constexpr int most = 4;  // vectors
+  assert(panel.lanes <= most * vector && "a panel has at most four vectors of queries");
+  std::int64_t begins[most], ends[most];
+  for (int lane = 0, v = 0; lane < panel.lanes; lane += vector, ++v) {
+    begins[v] = std::numeric_limits<std::int64_t>::max();
+    ends[v] = 0;
+    for (int r = lane; r < std::min(lane + vector, panel.rows()); ++r) {
+      begins[v] = std::min(begins[v], sight_.first(p)[r]);
+      ends[v] = std::max(ends[v], sight_.last(p)[r]);
+    }
+  }
+  const auto lanes_of_tile = [&](int j) {
+    const std::int64_t from = sight_.part(p).first + j, to = std::min(from + tile, sight_.part(p).first + last);
+    Lanes lanes{panel.lanes, 0};
+    for (int lane = 0, v = 0; lane < panel.lanes; lane += vector, ++v) {
+      if (begins[v] < to && ends[v] > from) lanes = {std::min(lanes.first, lane), lane + vector};
+    }
+    return lanes;
+  };
+  Lanes lanes = lanes_of_tile(first);
+  for (int j = first; j < last;) {
+    Lanes next = lanes;
+    int end = j;
+    do {
+      end += tile;
+    } while (end < last && (next = lanes_of_tile(end)) == lanes);
+    if (lanes.first < lanes.last) score(p, j, std::min(end, last), nullptr, false, lanes);
+    lanes = next;
+    j = end;
   }
 }
 
@@ -301,8 +344,8 @@ template ScoreBlock<float> BlockLoop<float>::block_of_head(int, int, int, int) c
 template ScoreBlock<double> BlockLoop<double>::block_of_head(int, int, int, int) const;
 template void BlockLoop<float>::squared_distances(int);
 template void BlockLoop<double>::squared_distances(int);
-template void BlockLoop<float>::score(int, int, int, float*, bool);
-template void BlockLoop<double>::score(int, int, int, double*, bool);
+template void BlockLoop<float>::score(int, int, int, float*, bool, Lanes);
+template void BlockLoop<double>::score(int, int, int, double*, bool, Lanes);
 template typename BlockLoop<float>::Whole BlockLoop<float>::seen_by_all(int) const;
 template typename BlockLoop<double>::Whole BlockLoop<double>::seen_by_all(int) const;
 template void BlockLoop<float>::compute_scores(int);

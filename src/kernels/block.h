@@ -72,7 +72,10 @@ struct ScoreArgs {
   bool added_is_finite = false;       // nothing is excluded
   const RowBits* excluded = nullptr;  // [keys]
   Ahead* ahead = nullptr;             // dot of panels only; its streams move on
-  Reading reading = {};               // dot of decode only
+  // Dot of panels only: `lanes` are the first of so many, at which keys are apart in queries and scores, 0: all of
+  // them.
+  int panel_lanes = 0;
+  Reading reading = {};  // dot of decode only
   // Additive.
   const T* hidden = nullptr;  // [depth]
   T offset = 0;               // the sum of `hidden`

@@ -54,18 +54,20 @@ template <int keys, int vectors, Then then, class T>
 HWY_INLINE void score_tile(const ScoreArgs<T>& args, int j, T* signs, Vec<T> (&highest)[vectors]) {
   const Tag<T> d;
   constexpr int L = lanes_of<T>;
+  // A constant for whole panels.
+  const int lanes = vectors == max_vectors<T> ? vectors * L : args.panel_lanes;
   // Before the sums, which this does not wait for, nor they for it.
   if constexpr (then == Then::exclude) spread_bits<keys, vectors>(args.excluded + j, signs);
   Vec<T> sum[keys][vectors];
   for (int r = 0; r < keys; ++r) {
     for (int v = 0; v < vectors; ++v) sum[r][v] = hn::Zero(d);
   }
-  accumulate(static_cast<const T*>(args.keys) + j * args.key_stride, args.key_stride, 1, args.queries, vectors * L,
+  accumulate(static_cast<const T*>(args.keys) + j * args.key_stride, args.key_stride, 1, args.queries, lanes,
              args.depth, sum);
 #pragma GCC unroll 16  // all, so that the sums stay in registers
   for (int r = 0; r < keys; ++r) {
     for (int v = 0; v < vectors; ++v) {
-      const int at = ((j + r) * vectors + v) * L;
+      const int at = (j + r) * lanes + v * L;
       if constexpr (then == Then::add) sum[r][v] = hn::Add(sum[r][v], hn::Load(d, args.added + at));
       if constexpr (then == Then::exclude) {
         const auto excluded = hn::Set(d, -std::numeric_limits<T>::infinity());
@@ -108,7 +110,9 @@ void score_panel(const ScoreArgs<T>& args) {
 }
 
 template <class T>
-void score(const ScoreArgs<T>& args) {
+void score(const ScoreArgs<T>& given) {
+  ScoreArgs<T> args = given;
+  if (args.panel_lanes == 0) args.panel_lanes = args.lanes;
   with_vectors<T>(args.lanes, [&]<int vectors>() {
     if (args.excluded != nullptr) return score_panel<vectors, Then::exclude>(args);
     if (args.added != nullptr) {
@@ -120,9 +124,8 @@ void score(const ScoreArgs<T>& args) {
     if (args.row_max != nullptr) return score_panel<vectors, Then::nothing>(args);
     // A maximum that nobody wants costs less than code without.
     HWY_ALIGN T unwanted[static_cast<std::size_t>(vectors * lanes_of<T>)] = {};
-    ScoreArgs<T> all = args;
-    all.row_max = unwanted;
-    score_panel<vectors, Then::nothing>(all);
+    args.row_max = unwanted;
+    score_panel<vectors, Then::nothing>(args);
   });
 }
 
