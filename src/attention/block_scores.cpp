@@ -77,6 +77,7 @@ void BlockLoop<T>::score(int p, int first, int last, T* row_max, bool with_pairs
     } else {
       args.added = part.pairs.added;
       args.added_is_finite = !part.table.excludes;
+      args.added_is_far = strategy_.far_tables;
     }
   }
   const auto kernel = keys.staged ? way_->staged : way_->kernel;

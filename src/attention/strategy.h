@@ -76,6 +76,7 @@ struct Strategy {
   bool share_pairs;
   // Tables of pairs where nothing is added are bits; there are others, with numbers.
   bool pair_bits, pair_numbers;
+  bool far_tables;  // those that are shared are several times the second-level cache
 
   std::span<const Panel> panels_of(std::int64_t group) const {
     const auto from = std::span(panels).subspan(static_cast<std::size_t>(group * group_panels));

@@ -70,6 +70,7 @@ struct ScoreArgs {
   // What masks say pair by pair, as an edit on the way: one of the two, or none. Dot of panels only, with row_max.
   const T* added = nullptr;           // as in EditArgs
   bool added_is_finite = false;       // nothing is excluded
+  bool added_is_far = false;          // beyond the second-level cache: the next keys' is asked for ahead
   const RowBits* excluded = nullptr;  // [keys]
   Ahead* ahead = nullptr;             // dot of panels only; its streams move on
   // Dot of panels only: `lanes` are the first of so many, at which keys are apart in queries and scores, 0: all of

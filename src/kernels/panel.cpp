@@ -104,6 +104,10 @@ void score_panel(const ScoreArgs<T>& args) {
   Ahead* ahead = args.ahead;
   for_each_score_tile<T, vectors, every_height>(args.first, args.last, [&]<int keys>(int j) {
     if (ahead != nullptr) ask_for(*ahead);
+    if constexpr (then == Then::add || then == Then::add_or_exclude) {
+      const T* next = args.added + (j + keys) * vectors * L;
+      for (int i = 0; i < keys * vectors && args.added_is_far; ++i) __builtin_prefetch(next + i * L);
+    }
     score_tile<keys, vectors, then>(args, j, signs, highest);
   });
   for (int v = 0; v < vectors; ++v) hn::Store(highest[v], d, args.row_max + v * L);
