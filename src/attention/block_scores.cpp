@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "attention/block_loop.h"
 #include "attention/functors.h"
@@ -137,6 +138,7 @@ void BlockLoop<T>::compute_scores(int p) {
   const bool looked_up = part.table.state == PairState::mixed;
   const bool by_panel_dot = way_ != nullptr && way_->score->kind == ScoreWay::Kind::dot && !strategy_.decode;
   if (looked_up && !edited && by_panel_dot && !linear()) return score(p, 0, part.keys, row_max, true);
+  if (edited || looked_up || part.limited) set_row_parameters(p);
   if (edited || looked_up) {
     score(p, 0, part.keys, nullptr);
     return edit_scores(p, 0, part.keys, true);
@@ -145,7 +147,7 @@ void BlockLoop<T>::compute_scores(int p) {
   // Only the keys that not every row sees are edited.
   const Whole whole = seen_by_all(p);
   if (whole.first < whole.last) score(p, whole.first, whole.last, row_max);
-  const bool by_vector = by_panel_dot && panel.lanes > 2 * strategy_.vector;
+  const bool by_vector = by_panel_dot && strategy_.panel->max_vectors > 2 && panel.lanes > strategy_.vector;
   for (const auto& [first, last] : {Whole{0, whole.first}, Whole{whole.last, part.keys}}) {
     if (first == last) continue;
     by_vector ? score_edge(p, first, last) : score(p, first, last, nullptr);
@@ -163,11 +165,17 @@ void BlockLoop<T>::score_edge(int p, int first, int last) {
   assert(panel.lanes <= most * vector && "a panel has at most four vectors of queries");
   std::int64_t begins[most], ends[most];
   for (int lane = 0, v = 0; lane < panel.lanes; lane += vector, ++v) {
-    begins[v] = std::numeric_limits<std::int64_t>::max();
-    ends[v] = 0;
-    for (int r = lane; r < std::min(lane + vector, panel.rows()); ++r) {
-      begins[v] = std::min(begins[v], sight_.first(p)[r]);
-      ends[v] = std::max(ends[v], sight_.last(p)[r]);
+    const int rows = std::max(std::min(vector, panel.rows() - lane), 0);
+    const std::span<const std::int64_t> first_keys(sight_.first(p) + lane, static_cast<std::size_t>(rows));
+    const std::span<const std::int64_t> last_keys(sight_.last(p) + lane, static_cast<std::size_t>(rows));
+    if (rows == 0) {
+      begins[v] = ends[v] = 0;
+    } else if (sight_.ranges(p).rising) {
+      begins[v] = first_keys.front();
+      ends[v] = last_keys.back();
+    } else {
+      begins[v] = std::ranges::min(first_keys);
+      ends[v] = std::ranges::max(last_keys);
     }
   }
   const auto lanes_of_tile = [&](int j) {
@@ -206,13 +214,13 @@ typename BlockLoop<T>::Whole BlockLoop<T>::seen_by_all(int p) const {
   return whole.first == whole.last ? Whole{part.keys, part.keys} : whole;
 }
 
-// All edits, in the order of SEMANTICS.md S2, or only the ranges. The last one finds the row maxima.
+// All edits, in the order of SEMANTICS.md S2, or only the ranges; rows' parameters are set. The last one finds the row
+// maxima.
 template <class T>
 void BlockLoop<T>::edit_scores(int p, int first, int last, bool everything) {
   const Part& part = sight_.part(p);
   const ResolvedMask& mask = problem_.mask;
   const auto& edits = *strategy_.edits;
-  set_row_parameters(p);
   kernels::EditArgs<T> args{scores_,
                             group_.panel(p).lanes,
                             first,

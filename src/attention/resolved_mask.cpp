@@ -217,13 +217,36 @@ ResolvedMask::ResolvedMask(const Mask& mask, const PairExtents& extents, const c
   offsets_ = resolver.offsets(lengths_);
 }
 
-std::int64_t ResolvedMask::window_keys() const {
-  std::int64_t left = far, right = causal_ ? 0 : far;
+KeyBand ResolvedMask::windows() const {
+  constexpr std::int64_t unlimited = 2 * far;  // beyond any position, too
+  KeyBand band{0, unlimited, causal_ ? 0 : unlimited, keys_};
   for (const mask_part::Window& window : windows_) {
-    if (window.left >= 0) left = std::min(left, window.left);
-    if (window.right >= 0) right = std::min(right, window.right);
+    if (window.left >= 0) band.left = std::min(band.left, window.left);
+    if (window.right >= 0) band.right = std::min(band.right, window.right);
   }
-  return left + right + 1;
+  return band;
+}
+
+bool ResolvedMask::queries_have_lengths() const {
+  return std::ranges::any_of(lengths_, [](const View& view) { return view.rank() == 2; });
+}
+
+KeyBand ResolvedMask::band(std::int64_t batch) const {
+  KeyBand band = windows();
+  band.offset = position(batch, 0);
+  for (const View& view : lengths_) {
+    if (view.rank() == 1) band.keys = std::min(band.keys, integer_at(view, batch * view.stride(0)));
+  }
+  return band;
+}
+
+KeyRange ResolvedMask::range(std::int64_t batch, std::int64_t query) const {
+  KeyRange range = band(batch).at(query);
+  for (const View& view : lengths_) {
+    if (view.rank() == 1) continue;
+    range.last = std::min(range.last, integer_at(view, batch * view.stride(0) + query * view.stride(1)));
+  }
+  return range;
 }
 
 }  // namespace qkv

@@ -22,6 +22,16 @@ struct KeyRange {
   std::int64_t first, last;
 };
 
+// The ranges of a sequence whose queries have no lengths of their own: query i, which stands at p = i + offset, sees
+// keys p - left to p + right, of the first `keys`.
+struct KeyBand {
+  std::int64_t offset, left, right, keys;
+  KeyRange at(std::int64_t query) const {
+    const std::int64_t p = query + offset;
+    return {std::clamp<std::int64_t>(p - left, 0, keys), std::clamp<std::int64_t>(p + right + 1, 0, keys)};
+  }
+};
+
 // What the parts of a mask come to: a range of keys per query (lengths, causal, window), slopes per head (ALiBi), and
 // what must be looked up pair by pair.
 class ResolvedMask {
@@ -33,8 +43,10 @@ class ResolvedMask {
   // Ranges.
   bool has_ranges() const { return causal_ || !windows_.empty() || !lengths_.empty(); }
   KeyRange range(std::int64_t batch, std::int64_t query) const;
+  bool queries_have_lengths() const;
+  KeyBand band(std::int64_t batch) const;  // the same without those lengths
   // How many keys a query may see, at most, by windows and causal, whatever the number of keys and their lengths.
-  std::int64_t window_keys() const;
+  std::int64_t window_keys() const { return windows().left + windows().right + 1; }
   std::int64_t position(std::int64_t batch, std::int64_t query) const {
     return query + (offsets_.empty() ? 0 : offsets_[static_cast<std::size_t>(batch)]);
   }
@@ -59,6 +71,8 @@ class ResolvedMask {
   bool pairs_vary_by_head() const { return pairs_vary_by_head_; }
 
  private:
+  KeyBand windows() const;  // of positions, whatever the sequence
+
   std::vector<View> lengths_;  // rank 1 or 2
   bool causal_ = false;
   std::vector<mask_part::Window> windows_;
@@ -71,23 +85,5 @@ class ResolvedMask {
   bool pairs_vary_by_head_ = false;
   std::int64_t keys_ = 0;
 };
-
-// Here because it is asked for every query of every head.
-inline KeyRange ResolvedMask::range(std::int64_t batch, std::int64_t query) const {
-  KeyRange range{0, keys_};
-  for (const View& view : lengths_) {
-    const std::int64_t at = batch * view.stride(0) + (view.rank() == 2 ? query * view.stride(1) : 0);
-    range.last = std::min(range.last, integer_at(view, at));
-  }
-  const std::int64_t p = position(batch, query);
-  if (causal_) range.last = std::min(range.last, p + 1);
-  for (const mask_part::Window& window : windows_) {
-    if (window.left >= 0) range.first = std::max(range.first, p - window.left);
-    if (window.right >= 0) range.last = std::min(range.last, p + window.right + 1);
-  }
-  range.last = std::max<std::int64_t>(range.last, 0);
-  range.first = std::min(range.first, keys_);
-  return range;
-}
 
 }  // namespace qkv

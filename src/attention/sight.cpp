@@ -20,7 +20,7 @@ template <class T>
 void Sight<T>::find_ranges(int p, KeyRange keys) {
   const Panel& panel = group_.panel(p);
   Ranges& found = ranges_[static_cast<std::size_t>(p)];
-  found = {keys.first, keys.first, keys.last, keys.last, false, false};
+  found = {keys.first, keys.first, keys.last, keys.last, false, false, false};
   std::int64_t* first = w_.first + p * strategy_.max_lanes;
   std::int64_t* last = w_.last + p * strategy_.max_lanes;
   if (!problem_.mask.has_ranges() || !masked_) {
@@ -30,6 +30,7 @@ void Sight<T>::find_ranges(int p, KeyRange keys) {
     }
     return;
   }
+  if (find_rising_ranges(p, keys)) return;
   found.min_first = found.min_last = keys.last;
   found.max_first = found.max_last = keys.first;
   for (int r = 0; r < panel.rows(); ++r) {
@@ -49,6 +50,31 @@ void Sight<T>::find_ranges(int p, KeyRange keys) {
     found.min_last = std::min(found.min_last, last[r]);
     found.max_last = std::max(found.max_last, last[r]);
   }
+}
+
+// The same where positions alone make the ranges, and no row is without keys: as then both ends rise from row to row,
+// by one at most, the first and the last row say it all. A row between two that see something does, too.
+template <class T>
+bool Sight<T>::find_rising_ranges(int p, KeyRange keys) {
+  const Panel& panel = group_.panel(p);
+  const int rows = panel.rows();
+  if (panel.queries != rows || problem_.mask.queries_have_lengths()) return false;
+  const KeyBand band = problem_.mask.band(group_.batch);
+  const auto range_of = [&](int r) {
+    const KeyRange seen = band.at(panel.first_query + r);
+    return KeyRange{std::max(seen.first, keys.first), std::min(seen.last, keys.last)};
+  };
+  const KeyRange top = range_of(0), bottom = range_of(rows - 1);
+  if (top.first >= top.last || bottom.first >= bottom.last) return false;
+  ranges_[static_cast<std::size_t>(p)] = {top.first, bottom.first, top.last, bottom.last, false, false, true};
+  std::int64_t* first = w_.first + p * strategy_.max_lanes;
+  std::int64_t* last = w_.last + p * strategy_.max_lanes;
+  for (int r = 0; r < rows; ++r) {
+    const KeyRange seen = range_of(r);
+    first[r] = seen.first;
+    last[r] = seen.last;
+  }
+  return true;
 }
 
 template <class T>

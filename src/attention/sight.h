@@ -33,6 +33,7 @@ class Sight {
     std::int64_t min_first, max_first, min_last, max_last;  // of rows that see something
     bool empty_rows;                                        // some row sees nothing
     bool gaps;                                              // the rows' ranges together may leave keys out
+    bool rising;                                            // no row's range begins or ends before the one before
   };
   // A panel's share of the block in hand.
   struct Part {
@@ -70,6 +71,7 @@ class Sight {
 
  private:
   void find_ranges(int p, KeyRange keys);
+  bool find_rising_ranges(int p, KeyRange keys);
   Part classify(int p, std::int64_t first, std::int64_t last);
 
   const Problem& problem_;
